@@ -37,7 +37,7 @@ pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 /// Condition: the pod has the CPU and memory resources that the operator has requested. Written by the operator while it is
 /// false, otherwise absent.
 pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
-/// Condition: the claims of the disks have the configuration of the VM. Written by the operator while it is false, otherwise
+/// Condition: the PVCs of the disks have the configuration of the VM. Written by the operator while it is false, otherwise
 /// absent.
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
 /// Condition: a field of the VM has no effect. Written by the operator while it is true, otherwise absent.
@@ -141,7 +141,7 @@ pub enum ReadyReason {
             the operator's ConfigMap"
     )]
     TapResourceMissing,
-    /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a claim
+    /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a PVC
     /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
@@ -149,26 +149,26 @@ pub enum ReadyReason {
             kubectl describe pod {}"
     )]
     Unschedulable,
-    /// A claim has not been bound to a volume within 10 s.
+    /// A PVC has not been bound to a volume within 10 s.
     #[strum(
-        detailed_message = "pod condition `PodScheduled` and the claim's phase",
-        message = "provide a volume that fits the claim; or correct class, selector or size in the VM (for the image repository: in its \
-            manifest), and delete the claim while its phase is Pending, because it has no data until then; the operator creates \
+        detailed_message = "pod condition `PodScheduled` and the PVC's phase",
+        message = "provide a volume that fits the PVC. Or correct class, selector or size in the VM, or in the manifest of the image \
+            repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator creates \
             it again: see kubectl describe pvc {}"
     )]
     ClaimPending,
-    /// A claim has lost its volume and therefore its data.
+    /// A PVC has lost its volume and therefore its data.
     #[strum(
-        detailed_message = "the claim's phase `Lost`",
-        message = "recover the volume, or restore the data into a new claim: see kubectl describe pvc {}"
+        detailed_message = "the PVC's phase `Lost`",
+        message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
     )]
     ClaimLost,
-    /// The storage class of a claim does not exist, or its provisioner fails.
+    /// The storage class of a PVC does not exist, or its provisioner fails.
     #[strum(
-        detailed_message = "event `ProvisioningFailed` of the claim",
-        message = "correct the provisioner of the class; or correct the storage class in the VM (for the image repository: in its \
-            manifest), and delete the claim while its phase is Pending, because it has no data until then; the operator creates \
-            it again: see kubectl describe pvc {}"
+        detailed_message = "event `ProvisioningFailed` of the PVC",
+        message = "correct the provisioner of the storage class. Or correct the storage class in the VM, or in the manifest of the \
+            image repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator \
+            creates it again: see kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -177,10 +177,10 @@ pub enum ReadyReason {
         message = "wait until the volume is detached from the other node, or look for its attachment: kubectl get volumeattachments"
     )]
     VolumeAttachFailed,
-    /// The volume mode of a claim does not fit its use as a block device.
+    /// The volume mode of a PVC does not fit its use as a block device.
     #[strum(
         detailed_message = "event `FailedMount` of the pod, `volumeMode`",
-        message = "give the disk a claim with volumeMode Block: see kubectl describe pod {}"
+        message = "give the disk a PVC with volumeMode Block: see kubectl describe pod {}"
     )]
     ClaimWrongMode,
     /// A Secret that the VM needs is missing, or lacks a key.
@@ -245,8 +245,8 @@ pub enum ReadyReason {
     /// The pod still exists after its termination grace period.
     #[strum(
         detailed_message = "the pod's deletion time",
-        message = "look for the cause: kubectl describe pod {}; if its container runs, power the VM off: kubectl exec {} -- vm-runner \
-            power-off; do not delete the pod by force, because its guest may still run and corrupt its disks"
+        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- vm-runner \
+            power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
     /// The download of a CD image fails, from which the VM boots.
@@ -429,11 +429,11 @@ condition_reasons! {
     /// The pod does not have the resources that the operator has requested.
     Differs: RESOURCES_IN_SYNC;
 
-    /// The configured size of a disk is smaller than its claim; volumes cannot shrink.
+    /// The configured size of a disk is smaller than its PVC; volumes cannot shrink.
     ShrinkRefused: DISKS_IN_SYNC;
-    /// The claim of a disk exists with another storage class or volume mode, which are immutable.
+    /// The PVC of a disk exists with another storage class or volume mode, which are immutable.
     ClaimImmutable: DISKS_IN_SYNC;
-    /// The API server rejects a larger size or another volume attributes class of a disk's claim. The operator retries every
+    /// The API server rejects a larger size or another volume attributes class of a disk's PVC. The operator retries every
     /// 5 to 6 minutes.
     ExpansionRefused: DISKS_IN_SYNC;
 
@@ -470,10 +470,10 @@ condition_reasons! {
     ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
-        "give the claim vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
+        "give the PVC vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
         supports fsGroup or belongs to group 107";
     /// The image repository has no space for the CD image.
-    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the claim vmop-image-repository; the operator retries";
+    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
         "none if the server supports resumed downloads, because the operator retries; otherwise raise \
@@ -482,8 +482,8 @@ condition_reasons! {
     Interrupted: MEDIA_FETCHED => "none; the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
     FetchPodFailed: MEDIA_FETCHED => "none; the operator retries";
-    /// The claim vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED => "create the claim, or let the operator create it (imageRepository.create in the operator's ConfigMap)";
+    /// The PVC vmop-image-repository does not exist or is being deleted.
+    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the operator's ConfigMap)";
 }
 
 impl From<ReadyReason> for ConditionReason {

@@ -5,6 +5,7 @@
 //! | [`vm`] | the kind `VirtualMachine`: spec, status, schema and rules; names of its objects, labels and annotations |
 //! | [`runner`] | the contract between operator and runner: configuration file, outcome, download of images, metrics |
 //! | [`conditions`] | condition types, reasons, and changes of a condition |
+//! | [`diagnosis`] | a problem of an object, with the next step |
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`quantity`] | sizes |
 
@@ -18,6 +19,7 @@ macro_rules! listed {
 }
 
 pub mod conditions;
+pub mod diagnosis;
 pub mod logging;
 pub mod quantity;
 pub mod runner;

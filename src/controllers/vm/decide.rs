@@ -1,23 +1,24 @@
-//! (pure) What becomes of a VM's pod. This is the only place that decides it; one of an earlier VM is for [`crate::controllers::vm::gates::orphans`].
+//! (pure) The decision about a VM's pod. No other module decides about it; [`crate::controllers::vm::gates::orphans`] removes pods of
+//! previous VMs.
 //!
-//! A pod is made once and ends once (its restart policy is `Never`); a VM that should run and whose pod has ended
-//! gets a new one. How the pod ended is written into the VM's status *before* the pod goes, so that an operator that
-//! dies in between forgets nothing; the dead pod stays until its successor is due, so that its log can be read.
+//! A pod runs once, because its restart policy is `Never`. A VM with the desired state `Running` gets a new pod when its pod has
+//! exited. The exit is written into the VM's status *before* the pod is deleted, so that it survives a restart of the operator. The
+//! exited pod exists until the next start is due, so that its log can be read.
 //!
-//! | wanted | pod | decision |
+//! | desired state | pod | decision |
 //! |---|---|---|
 //! | Stopped | none, or not this VM's | keep |
 //! | Running | not this VM's | wait |
-//! | Running | being deleted, not by this operator, and not yet in the status | remember |
+//! | Running | being deleted, not by this operator, and not in the status yet | remember |
 //! | any | being deleted | wait |
 //! | Stopped | any other | delete |
-//! | Running | none | create, or wait for the end of the pause, or for the image that the guest boots from |
-//! | Running | alive | keep; delete if a restart is asked for, or if it has not run yet and would be made differently now |
-//! | Running | ended by the guest, and `guestShutdownStops` | stop the VM by its spec |
-//! | Running | ended, not yet in the status | remember |
-//! | Running | ended, in the status | delete at the end of the pause |
+//! | Running | none | create, or wait for the end of the backoff or for the boot image |
+//! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template has changed |
+//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM by its spec |
+//! | Running | exited, not in the status yet | remember |
+//! | Running | exited, in the status | delete at the end of the backoff |
 //!
-//! A restart that is asked for ([`restart::is_due`]) does not wait for the end of a pause.
+//! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff.
 
 use crate::api::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
@@ -32,64 +33,64 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use std::time::Duration;
 
-/// What becomes of the pod.
+/// The action on the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is as it should be: there, or not there.
+    /// None: the pod is as desired.
     Keep,
-    /// It has to be made.
+    /// Create it.
     Create,
-    /// It has to go; the UID is that of the pod that was looked at.
+    /// Delete it.
     Delete {
-        /// UID of the pod.
+        /// UID of the observed pod.
         uid: String,
-        /// Why.
+        /// The reason.
         why: DeleteReason,
     },
-    /// It has ended, or is gone; how has to be written into the VM's status.
+    /// Write its exit or deletion into the VM's status.
     Remember(Restarts),
-    /// It has ended by the guest's will, which stops the VM.
+    /// Stop the VM, because the guest has shut itself down.
     StopBySpec,
-    /// Nothing can be done now.
+    /// Wait.
     Wait(WaitFor),
 }
 
-/// Why a pod goes.
+/// The reason for the deletion of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeleteReason {
-    /// The VM should not run.
+    /// The desired state is `Stopped`.
     Stop,
-    /// It has ended and a new one is due.
+    /// It has exited, and a new pod is due.
     Ended,
-    /// A restart is asked for.
+    /// A restart is requested.
     Restart,
-    /// It has not run yet, and what it is made of has changed.
+    /// It has not run yet, and its template has changed.
     Outdated,
 }
 
-/// What is waited for.
+/// The event that ends a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitFor {
-    /// The pod is on its way out.
+    /// The end of the VM's pod, which is being deleted.
     PodEnd,
-    /// A pod that is not this VM's has the name.
+    /// The end of a pod with the VM's name and another owner.
     OtherPod,
-    /// The pause before the next start.
+    /// The end of the backoff.
     Pause {
-        /// Its end.
+        /// The time of the next start.
         until: Timestamp,
     },
-    /// A spec that can be used.
+    /// A valid spec.
     ValidSpec,
-    /// The image that the guest boots from.
+    /// The download of the CD image from which the guest boots.
     Medium {
-        /// When the VM starts without it.
+        /// The time at which the VM starts without it.
         until: Timestamp,
     },
 }
 
 impl Decision {
-    /// What it means for the next look at the VM.
+    /// The time of the next reconcile.
     #[must_use]
     pub fn outcome(&self, now: Timestamp) -> Outcome {
         match self {
@@ -101,7 +102,7 @@ impl Decision {
                         .max(Duration::from_millis(1)),
                 )
             }
-            // The status that was just written starts the next reconcile; this is the safety net.
+            // The watch usually triggers the next reconcile, because the status has just been written.
             Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,
         }
@@ -109,7 +110,7 @@ impl Decision {
 }
 
 impl Decision {
-    /// The same; a start waits until then for the image that the guest boots from, if there is such a time.
+    /// The decision if a start waits for the boot image until `medium`.
     #[must_use]
     pub fn once_there(self, medium: Option<Timestamp>) -> Self {
         match (self, medium) {
@@ -118,8 +119,8 @@ impl Decision {
         }
     }
 
-    /// The same, but a pod that has not run yet is deleted if its template has changed: the cause that kept it from starting may be
-    /// corrected, and nothing is lost. `template_hash` returns the hash of the present template
+    /// The decision if a pod that has not run yet is deleted after a change of its template. The change may correct the cause that
+    /// keeps it from starting, and no data is lost. `template_hash` returns the hash of the present template
     /// ([`names::ANNOTATION_TEMPLATE_HASH`]) and is called only for such a pod.
     #[must_use]
     pub fn unless_outdated(
@@ -143,14 +144,14 @@ impl Decision {
                 uid,
                 why: DeleteReason::Outdated,
             },
-            // An earlier operator has probably deleted it.
+            // A previous run of the operator has probably deleted it.
             (Some(_), _, Self::Remember(_)) => Self::Wait(WaitFor::PodEnd),
             _ => self,
         }
     }
 }
 
-/// Decides. `valid` says whether the VM's spec can be used.
+/// Decides. `valid` is whether the VM's spec is valid.
 #[must_use]
 pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let vm = &observed.vm;
@@ -160,11 +161,11 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
         .as_ref()
         .and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
-    let past_pause = past
+    let backoff_end = past
         .map(|past| due(past, observed.now))
         .filter(|_| !restart);
     let Some(any_pod) = &observed.pod else {
-        return match (wanted, past_pause) {
+        return match (wanted, backoff_end) {
             (State::Stopped, ..) => Decision::Keep,
             (State::Running, ..) if !valid => Decision::Wait(WaitFor::ValidSpec),
             (State::Running, Some(until)) if until > observed.now => {
@@ -229,7 +230,7 @@ fn after_end(
         return Decision::StopBySpec;
     }
     let attempts = attempts(observed, end.ran_well);
-    // A node whose clock is ahead must not delay the next start.
+    // The clock of the node may be ahead, which must not delay the next start.
     let time = Time(end.at.unwrap_or(observed.now).min(observed.now));
     Decision::Remember(Restarts {
         attempts,
@@ -240,8 +241,8 @@ fn after_end(
     })
 }
 
-/// A deletion that this operator has not requested, such as a drain, counts as an end: pods that are deleted again and again are
-/// created later and later. A pod that is deleted at once, without time to end, is not counted.
+/// A deletion by another client, such as a drain, counts as an exit, so that the backoff grows with repeated deletions. A pod that is
+/// deleted without a grace period does not count.
 fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
     let running = conditions::find(observed.conditions(), conditions::RUNNING)
         .filter(|_| observed.is_running());
@@ -257,7 +258,7 @@ fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decisio
     })
 }
 
-/// The number of ends in a row, with one that happens now.
+/// The number of exits in a row, including the present one.
 fn attempts(observed: &Observed, ran_well: bool) -> u32 {
     let before = observed
         .vm
@@ -268,14 +269,13 @@ fn attempts(observed: &Observed, ran_well: bool) -> u32 {
     before.map_or(1, |before| before.attempts.saturating_add(1))
 }
 
-/// The pause between such an end and the next start.
+/// The delay between the exit and the next start.
 #[must_use]
 pub fn pause(past: &Restarts) -> Duration {
     retry::pause(past.attempts)
 }
 
-/// When the next start is due. An end that lies in the future was noted by a clock that was ahead and has been set
-/// right since: nobody waits until then.
+/// The time of the next start. An exit in the future was recorded by a clock that was ahead, and causes no wait.
 fn due(past: &Restarts, now: Timestamp) -> Timestamp {
     if past.time.0 > now {
         now
@@ -284,7 +284,7 @@ fn due(past: &Restarts, now: Timestamp) -> Timestamp {
     }
 }
 
-/// When the pause ends.
+/// The end of the backoff.
 #[must_use]
 pub fn pause_ends(past: &Restarts) -> Timestamp {
     let pause = SignedDuration::try_from(pause(past)).unwrap_or(SignedDuration::ZERO);

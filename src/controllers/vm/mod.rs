@@ -8,7 +8,7 @@
 //! | step | input | output |
 //! |---|---|---|
 //! | [`observe`] | the VM | [`observe::Observed`]: the VM and its children, from the stores |
-//! | [`plan`] | `Observed`, settings | [`plan::Plan`]: all defaults merged, all values checked; or [`plan::Invalid`] |
+//! | [`plan`] | `Observed`, settings | [`plan::Plan`]: all defaults merged, all values checked; or a [`Diagnosis`] |
 //! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
 //! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
 //! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
@@ -42,14 +42,14 @@ pub mod watches;
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::Wanted;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
-use crate::controllers::vm::diagnose::Problem;
 use crate::controllers::vm::gates::freshness::{self, Freshness};
 use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::plan::{Invalid, Plan};
+use crate::controllers::vm::plan::Plan;
 use crate::controllers::vm::state::{VmState, VmStates};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -141,7 +141,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
 /// Observes the VM, with information that is not in the stores: the progress of downloads, and warnings about its pod and PVCs.
 async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
     let observed = observe::observe(vm, ctx);
-    let observed = report::take_back(observed, ctx).await?;
+    let observed = report::reset_runner_status(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {
         ctx.record_vm_start(&observed.key(), observed.now);
@@ -155,11 +155,11 @@ async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed,
 /// The decision, corrected for a missing boot image and for a pod with an outdated template.
 fn decide_with_objects(
     observed: &Observed,
-    plan: &Result<Plan, Invalid>,
+    plan: &Result<Plan, Diagnosis>,
     objects: Option<&Objects>,
 ) -> Decision {
     let boot_image_deadline = plan.as_ref().ok().and_then(|plan| plan.media.wait);
-    let template_hash = || objects.map(|objects| objects::made_of(&objects.pod));
+    let template_hash = || objects.map(|objects| objects::template_hash(&objects.pod));
     decide::decide(observed, plan.is_ok())
         .once_there(boot_image_deadline)
         .unless_outdated(observed, template_hash)
@@ -189,14 +189,14 @@ async fn delete_orphans(
 /// Reports the blocking condition and the additional conditions.
 async fn report_all(
     observed: &Observed,
-    plan: &Result<Plan, Invalid>,
+    plan: &Result<Plan, Diagnosis>,
     decision: &Decision,
     applied: Result<&[Wanted], &Error>,
     ctx: &Context,
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {
-        (Err(invalid), _) => Some(Problem::from(invalid)),
-        (_, Err(error)) if error.is_rejection() => Some(Problem::rejected(error)),
+        (Err(invalid), _) => Some(invalid.clone()),
+        (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
         // Other errors are not about the VM. Its status is kept.
         (_, Err(_)) => return Ok(()),
         (Ok(_), Ok(conditions)) => {

@@ -56,7 +56,7 @@ fn obstacle(vm: &Value) -> Result<Option<String>, String> {
         of_spec(vm["spec"].clone()).map_err(|error| format!("cannot be read: {error}"))?;
     let plan = match plan(&observed, &Reconciler::default()) {
         Ok(plan) => plan,
-        Err(invalid) => return Ok(Some(invalid.field)),
+        Err(invalid) => return Ok(Some(invalid.subject)),
     };
     let config = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
     vm_operator::runner::check(&config)

@@ -560,7 +560,7 @@ fn built(spec: &Value) -> Value {
         "claimChanges": format!("{claim_changes:?}"),
         "displaySecret": json_of(&display_secret),
         "service": json_of(&service),
-        "pod": json_of(&objects::marked(pod)),
+        "pod": json_of(&objects::with_template_hash(pod)),
         "decision": format!("{:?}", decide(&observed, true)),
     })
 }

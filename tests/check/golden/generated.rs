@@ -30,7 +30,7 @@ pub fn settings() -> Reconciler {
 pub fn made(spec: Value) -> Result<Objects, String> {
     plan(&vm_of(spec), &settings())
         .map(|plan| objects::build(&plan))
-        .map_err(|invalid| invalid.field)
+        .map_err(|invalid| invalid.subject)
 }
 
 /// The object as text, with the fields of each map from last to first.

@@ -95,7 +95,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         .chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
-        .chain([yaml(&objects::marked(pod))])
+        .chain([yaml(&objects::with_template_hash(pod))])
         .chain(
             fetches
                 .iter()

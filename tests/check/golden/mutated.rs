@@ -30,9 +30,9 @@ fn a_vm_of_nonsense_is_planned_or_refused_by_its_field() {
             }
             Err(invalid) => {
                 refused += 1;
-                assert!(invalid.field.starts_with("spec."), "{spec}: {invalid:?}");
+                assert!(invalid.subject.starts_with("spec."), "{spec}: {invalid:?}");
                 assert!(
-                    !invalid.why.is_empty() && !invalid.next_step.is_empty(),
+                    !invalid.problem.is_empty() && !invalid.next_step.is_empty(),
                     "{spec}: {invalid:?}"
                 );
             }

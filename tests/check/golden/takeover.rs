@@ -41,7 +41,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         ("disk claim", json_of(&disks)),
         ("Secret", json_of(&display_secret)),
         ("Service", json_of(&service)),
-        ("Pod", json_of(&objects::marked(pod))),
+        ("Pod", json_of(&objects::with_template_hash(pod))),
     ]))
 }
 

@@ -76,7 +76,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         world.deliver();
         world.settle().await;
         let (reason, message) = world.ready();
-        let ends = "it is ending, and its guest has time to shut down; to end it as pulling its plug does: kubectl exec vm -- vm-runner power-off";
+        let ends = "it is stopping, and its guest has time to shut down; to power it off: kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
         world.pod_goes();
         world.settle().await;

@@ -3,7 +3,7 @@
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::ClaimChange;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
@@ -94,10 +94,10 @@ async fn create_image_repository(
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
     tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
-    let Problem { reason, message } = Problem::rejected(error);
-    let message = format!("the image repository, which this VM does not need: {message}");
+    let diagnosis = diagnose::rejected(error);
+    let message = format!("the image repository, which this VM does not need: {diagnosis}");
     let vm = observed.vm.object_ref(&());
-    let reason = reason.as_str();
+    let reason = diagnosis.reason.as_str();
     events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
 }
 

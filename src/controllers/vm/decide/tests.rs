@@ -1,4 +1,4 @@
-//! The table of the module, row by row and in every combination.
+//! Tests of the module's table, by row and in all combinations.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::decide::*;
@@ -40,7 +40,7 @@ fn delete(why: DeleteReason) -> Decision {
 }
 
 #[test]
-fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
+fn running_vm_has_one_pod() {
     assert_eq!(decide(&alone(running()), true), Decision::Create);
     for phase in ["Pending", "Running", "Unknown", ""] {
         assert_eq!(
@@ -52,7 +52,7 @@ fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
 }
 
 #[test]
-fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
+fn invalid_spec_creates_no_pod_and_deletes_none() {
     assert_eq!(
         decide(&alone(running()), false),
         Decision::Wait(WaitFor::ValidSpec)
@@ -67,7 +67,7 @@ fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
 }
 
 #[test]
-fn a_stopped_vm_has_no_pod_whatever_its_spec() {
+fn stopped_vm_has_no_pod() {
     let stopped = || vm(json!({"state": "Stopped"}));
     for valid in [true, false] {
         assert_eq!(decide(&alone(stopped()), valid), Decision::Keep);
@@ -214,7 +214,7 @@ fn a_clock_that_was_ahead_and_is_set_right_delays_nothing() {
 }
 
 #[test]
-fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
+fn pod_that_has_not_run_is_deleted_if_its_template_has_changed() {
     let state = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "vm", "state": state}]});
     let waits = json!({"waiting": {"reason": "ErrImagePull"}});
     let runs = json!({"running": {}});
@@ -234,8 +234,8 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
             "before".to_owned(),
         );
         let observed = with_pod(running(), pod.clone());
-        let decided = |made_of: Option<&str>| {
-            decide(&observed, true).unless_outdated(&observed, || made_of.map(str::to_owned))
+        let decided = |template_hash: Option<&str>| {
+            decide(&observed, true).unless_outdated(&observed, || template_hash.map(str::to_owned))
         };
         let expected = if goes {
             delete(DeleteReason::Outdated)
@@ -250,16 +250,16 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
         assert_eq!(
             decided(None),
             Decision::Keep,
-            "a spec that cannot be used makes nothing"
+            "an invalid spec has no template"
         );
-        // The runner has told that the guest runs, and the kubelet has not yet.
-        let told = with_pod(seen_running(running()), pod.clone());
+        // The runner reports that the guest runs before the kubelet does.
+        let reported = with_pod(seen_running(running()), pod.clone());
         assert_eq!(
-            decide(&told, true).unless_outdated(&told, || Some("now".to_owned())),
+            decide(&reported, true).unless_outdated(&reported, || Some("now".to_owned())),
             Decision::Keep,
             "{status}"
         );
-        // What the reference or an earlier version has made is not known to differ.
+        // Pods of the Java VM-Operator and of earlier versions have no hash.
         pod.annotations_mut().clear();
         let observed = with_pod(running(), pod);
         assert_eq!(
@@ -270,8 +270,8 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
 }
 
 #[test]
-fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
-    let marked = |status: Value| {
+fn template_hash_is_computed_only_for_pods_that_have_not_run() {
+    let with_hash = |status: Value| {
         let mut pod = pod(status);
         pod.annotations_mut().insert(
             names::ANNOTATION_TEMPLATE_HASH.to_owned(),
@@ -279,33 +279,33 @@ fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
         );
         pod
     };
-    let asked = |observed: &Observed| {
-        let mut asked = 0;
+    let calls = |observed: &Observed| {
+        let mut calls = 0;
         let _ = decide(observed, true).unless_outdated(observed, || {
-            asked += 1;
+            calls += 1;
             None
         });
-        asked
+        calls
     };
     let stopped = || vm(json!({"state": "Stopped"}));
     for settled in [
-        with_pod(running(), marked(json!({"phase": "Running"}))),
-        with_pod(running(), marked(ended(CRASHED, 5))),
+        with_pod(running(), with_hash(json!({"phase": "Running"}))),
+        with_pod(running(), with_hash(ended(CRASHED, 5))),
         with_pod(running(), pod(json!({"phase": "Pending"}))),
-        with_pod(stopped(), marked(json!({"phase": "Pending"}))),
+        with_pod(stopped(), with_hash(json!({"phase": "Pending"}))),
         alone(running()),
         alone(stopped()),
     ] {
-        assert_eq!(asked(&settled), 0, "{settled:?}");
+        assert_eq!(calls(&settled), 0, "{settled:?}");
     }
     assert_eq!(
-        asked(&with_pod(running(), marked(json!({"phase": "Pending"})))),
+        calls(&with_pod(running(), with_hash(json!({"phase": "Pending"})))),
         1
     );
 }
 
 #[test]
-fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
+fn state_of_an_injected_container_is_ignored() {
     let terminated = json!({"terminated": {"exitCode": 0}});
     let containers = |vm: Value, other: Value| json!([{"name": "other", "state": other}, {"name": "vm", "state": vm}]);
     let status = |containers| json!({"phase": "Running", "containerStatuses": containers});
@@ -318,8 +318,7 @@ fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
     assert_eq!(decide(&with_pod(running(), alive), true), Decision::Keep);
 }
 
-/// What the table of this module says, row by row: the first that fits holds. `present` is the pod: none, another's,
-/// or this VM's in that state.
+/// The decision by the table of the module: the first row that matches.
 fn by_the_table(
     wanted: State,
     present: Present,
@@ -338,10 +337,10 @@ fn by_the_table(
         (_, Pod::Ending, _) => "wait for the end",
         (Stopped, ..) => "delete",
         (Running, Pod::None, _) if !valid => "wait for a spec",
-        (Running, Pod::None, P::OfThisNotDue | P::OfEarlierNotDue) => "pause",
+        (Running, Pod::None, P::OfThisNotDue | P::OfEarlierNotDue) => "wait for the backoff",
         (Running, Pod::None, _) => "create",
         (Running, Pod::Alive, _) => "keep",
-        (Running, _, P::OfThisNotDue) => "pause",
+        (Running, _, P::OfThisNotDue) => "wait for the backoff",
         (Running, _, P::OfThisDue) => "delete",
         (Running, Pod::PoweredOff, _) if stops => "stop the VM",
         (Running, _, P::OfEarlierNotDue | P::OfEarlierDue) => "remember 4",
@@ -380,13 +379,13 @@ fn named(decision: &Decision) -> String {
         Decision::StopBySpec => "stop the VM".to_owned(),
         Decision::Wait(WaitFor::PodEnd) => "wait for the end".to_owned(),
         Decision::Wait(WaitFor::OtherPod) => "wait for the other pod".to_owned(),
-        Decision::Wait(WaitFor::Pause { .. }) => "pause".to_owned(),
+        Decision::Wait(WaitFor::Pause { .. }) => "wait for the backoff".to_owned(),
         Decision::Wait(WaitFor::ValidSpec) => "wait for a spec".to_owned(),
-        Decision::Wait(WaitFor::Medium { .. }) => "wait for a medium".to_owned(),
+        Decision::Wait(WaitFor::Medium { .. }) => "wait for an image".to_owned(),
     }
 }
 
-/// Every status that a pod is seen with, and what it is to the table.
+/// Statuses of pods, with their row of the table.
 fn statuses() -> Vec<(Value, Present)> {
     let failed = |reason: &str| json!({"phase": "Failed", "reason": reason, "message": "why"});
     let killed = |reason: &str, code: i32| {
@@ -442,7 +441,7 @@ fn statuses() -> Vec<(Value, Present)> {
 }
 
 #[test]
-fn every_combination_is_decided_as_the_table_says() {
+fn all_combinations_are_decided_by_the_table() {
     let pasts = [
         (Past::None, None),
         (Past::OfThisDue, Some(("pod-uid", 60))),
@@ -483,12 +482,12 @@ fn every_combination_is_decided_as_the_table_says() {
             );
             let decided = decide(&observed, valid);
             let expected = by_the_table(wanted, *present, valid, stops, *past);
-            // An image that is missing keeps a pod from being made, and changes nothing else.
+            // A missing image prevents the creation of a pod, and has no other effect.
             let waiting = named(&decided.clone().once_there(Some(now())));
             assert_eq!(
                 waiting,
                 if expected == "create" {
-                    "wait for a medium"
+                    "wait for an image"
                 } else {
                     expected
                 }
@@ -505,7 +504,7 @@ fn every_combination_is_decided_as_the_table_says() {
 }
 
 #[test]
-fn a_guest_that_powers_itself_off_again_and_again_waits_longer_and_longer() {
+fn backoff_grows_with_repeated_shutdowns_by_the_guest() {
     let mut machine = running();
     let mut pauses = Vec::new();
     for n in 0..4 {
@@ -521,7 +520,7 @@ fn a_guest_that_powers_itself_off_again_and_again_waits_longer_and_longer() {
 }
 
 #[test]
-fn a_changed_vm_keeps_its_pod_until_its_next_start() {
+fn changed_vm_retains_its_pod_until_the_next_start() {
     let mut changed = running();
     changed.metadata.generation = Some(99);
     changed.spec.image = serde_json::from_value(json!({"source": "another:2"})).unwrap();
@@ -533,9 +532,9 @@ fn a_changed_vm_keeps_its_pod_until_its_next_start() {
 }
 
 proptest! {
-    /// Whatever there is: a pod is made only where there is none, and deleted only if it is this VM's.
+    /// A pod is created only if there is none, and deleted only if it belongs to this VM.
     #[test]
-    fn never_two_pods_and_never_anothers_pod(
+    fn never_two_pods_and_never_a_pod_of_another_owner(
         wanted in prop::sample::select(vec!["Running", "Stopped"]),
         phase in prop::sample::select(vec!["", "Pending", "Running", "Succeeded", "Failed", "Unknown"]),
         present: bool, own: bool, ending: bool, valid: bool, stops: bool, by_guest: bool,

@@ -1,26 +1,27 @@
-//! (pure) What keeps a pod from ending, and pods of whose end nobody can be sure.
+//! (pure) Reasons why a pod does not stop: a finalizer, or a node that does not answer.
 //!
-//! Nothing is ever forced: a pod that cannot be reached may still run its guest, and a second one on the same disks
-//! would destroy them. Where a node is off for sure, its administrator says so by the taint `out-of-service`;
-//! Kubernetes then removes the pod, and the VM comes back elsewhere by itself.
+//! The operator never deletes a pod by force: a pod on an unreachable node may still run its guest, and a second guest would corrupt
+//! the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off. Kubernetes then removes the
+//! pod, and the VM starts on another node.
 
 use crate::api::conditions::ReadyReason as Reason;
-use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, Problem};
+use crate::api::diagnosis::Diagnosis;
+use crate::controllers::vm::diagnose::EXPLAIN_DELAY;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::PodView;
 
-/// What is wrong with a pod that is ending, or whose node does not answer.
-pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Problem> {
+/// The blocking condition of a pod that does not stop, or of a pod on a node that does not answer.
+pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let node_problem = || {
         node_problem(
             observed,
             pod,
-            "does not answer and cannot say whether the pod has ended",
+            "does not answer, so it is unknown whether the pod has stopped",
         )
     };
-    // Before and after the pod is deleted: it has all of its grace period, though nobody is there to use it.
-    if unreachable(pod) {
+    // Also before the end of the grace period, because a lost node does not use it.
+    if is_on_lost_node(pod) {
         return Some(node_problem());
     }
     // The deletion time includes the grace period; kubelet and API server need some time after it.
@@ -28,53 +29,50 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Problem> {
     if since(until, observed.now) < EXPLAIN_DELAY {
         return None;
     }
-    if taken_for_dead(pod) {
+    if was_evicted_from_lost_node(pod) {
         return Some(node_problem());
     }
-    let held = pod
-        .metadata
-        .finalizers
-        .iter()
-        .flatten()
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    let what = match held.is_empty() {
-        true => format!("pod {name:?} should have ended by {until} and is still there"),
-        false => {
-            format!("pod {name:?} should have ended by {until} and is held by the finalizer {held}")
-        }
+    let finalizers = pod.metadata.finalizers.iter().flatten();
+    let finalizers: Vec<&str> = finalizers.map(String::as_str).collect();
+    let state = match finalizers.as_slice() {
+        [] => "still exists".to_owned(),
+        finalizers => format!("is held by the finalizer {}", finalizers.join(", ")),
     };
-    Some(Problem::new(Reason::TerminationOverdue, &what, name))
+    let problem = format!("pod {name:?} should have stopped by {until} and {state}");
+    Some(Diagnosis::documented(
+        Reason::TerminationOverdue,
+        &problem,
+        name,
+    ))
 }
 
-/// The node is the pod's own, and not that on which the VM has run before.
-pub(super) fn node_problem(observed: &Observed, pod: &PodView, what: &str) -> Problem {
-    let told = || {
+/// A problem of the pod's node. The status of the VM names the node only if the pod does not: it may be the node of a previous pod.
+pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) -> Diagnosis {
+    let of_status = || {
         observed
             .vm
             .status
             .as_ref()
             .and_then(|status| status.node_name.as_deref())
     };
-    let node = pod.spec.node_name.as_deref().or_else(told);
+    let node = pod.spec.node_name.as_deref().or_else(of_status);
     match node {
-        Some(node) => Problem::new(
+        Some(node) => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("node {node:?} {what}"),
+            &format!("node {node:?} {problem}"),
             node,
         ),
-        None => Problem::new(
+        None => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("the pod's node {what}"),
+            &format!("the pod's node {problem}"),
             "<node>",
         ),
     }
 }
 
-/// Whether the control plane has lost the pod's node. It then sets the pod's `Ready` to false and leaves out the
-/// reason, which a kubelet always gives.
-fn unreachable(pod: &PodView) -> bool {
+/// Whether the control plane has lost the pod's node. It then sets the pod's condition `Ready` to `False` without a reason. A kubelet
+/// always sets a reason.
+fn is_on_lost_node(pod: &PodView) -> bool {
     let lost = pod.status.conditions.iter().any(|c| {
         c.type_ == "Ready" && c.status != "True" && c.reason.as_deref().is_none_or(str::is_empty)
     });
@@ -82,8 +80,8 @@ fn unreachable(pod: &PodView) -> bool {
     unknown || (lost && pod.status.phase == "Running" && !pod.has_ended())
 }
 
-/// Whether the pod was deleted because its node did not answer.
-fn taken_for_dead(pod: &PodView) -> bool {
+/// Whether the control plane has deleted the pod because its node does not answer.
+fn was_evicted_from_lost_node(pod: &PodView) -> bool {
     let by_taint =
         |reason: Option<&str>| matches!(reason, Some("DeletionByTaintManager" | "DeletionByPodGC"));
     pod.status.conditions.iter().any(|c| {

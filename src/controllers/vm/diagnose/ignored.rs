@@ -1,14 +1,14 @@
-//! (pure) Fields that are accepted, as the reference has them, and change nothing here: each is told of, none is silent.
+//! (pure) Fields of the Java VM-Operator that are accepted and have no effect.
 
 use crate::api::VirtualMachineSpec;
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::logging::level;
 
-/// The condition that names what has no effect, if there is something.
+/// The condition that names the fields without effect, if the VM has any.
 #[must_use]
 pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
-    let template = "QEMU's arguments are made from the machine's fields, not from a template";
-    let logging = "of Java's logging, only the line .level has a meaning";
+    let template = "the runner computes QEMU's arguments from spec.vm and uses no template";
+    let logging = "only the line .level has an effect";
     let other_lines = spec
         .logging_properties
         .as_deref()
@@ -26,16 +26,16 @@ pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
         ),
         ("spec.loggingProperties", other_lines, logging),
     ];
-    let told: Vec<String> = fields
+    let reported: Vec<String> = fields
         .into_iter()
-        .filter(|(_, given, _)| *given)
-        .map(|(field, _, why)| format!("{field}: {why}"))
+        .filter(|(_, is_set, _)| *is_set)
+        .map(|(field, _, cause)| format!("{field}: {cause}"))
         .collect();
-    (!told.is_empty()).then(|| Wanted {
+    (!reported.is_empty()).then(|| Wanted {
         type_: conditions::IGNORED_FIELD,
         status: true,
         reason: ConditionReason::NoEffect,
-        message: format!("{}; it can be removed", told.join("; ")),
+        message: format!("{}; remove it", reported.join("; ")),
     })
 }
 
@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_has_no_effect_is_named_and_the_rest_is_not() {
+    fn only_fields_without_effect_are_named() {
         let mut spec = vm(json!({})).spec;
         assert_eq!(ignored(&spec), None);
         spec.runner_template.update = false;

@@ -1,12 +1,12 @@
-//! (pure) A VM whose start waits for an image.
+//! (pure) A VM whose start waits for a CD image.
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
+use crate::api::diagnosis::Diagnosis;
 use crate::controllers::vm::decide::{Decision, WaitFor};
-use crate::controllers::vm::diagnose::Problem;
 
-/// The blocking condition of a VM whose start waits for an image that cannot be fetched, or the state of one whose image is being fetched.
+/// The reason of the wait: the download of the image is in progress, or fails.
 #[must_use]
-pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Problem> {
+pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Diagnosis> {
     let Decision::Wait(WaitFor::Medium { until }) = decision else {
         return None;
     };
@@ -17,9 +17,7 @@ pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Problem> {
         ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
-    let message = format!(
-        "the start waits for {}; the VM starts without it at {until}",
-        note.message
-    );
-    Some(Problem { reason, message })
+    let problem = format!("the start waits for {}", note.message);
+    let next_step = format!("the VM starts without it at {until}");
+    Some(Diagnosis::new(reason, problem, next_step))
 }

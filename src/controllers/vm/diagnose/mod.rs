@@ -1,11 +1,11 @@
-//! The blocking condition of a VM, in the words of an administrator who has to remove it.
+//! The blocking condition of a VM, with the next step for the administrator.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
-//! | `scheduling` | (pure) a pod that no node takes |
-//! | `ending` | (pure) a pod that does not end, or whose node does not answer |
-//! | [`media`] | (pure) a start that waits for an image |
+//! | `scheduling` | (pure) a pod without a node |
+//! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
+//! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
@@ -17,6 +17,7 @@ mod starting;
 pub mod warnings;
 
 use crate::api::conditions::ReadyReason;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::State;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
@@ -25,7 +26,6 @@ use crate::k8s::error::Error;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use strum::EnumMessage;
 
 /// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
 /// explanation of a shorter wait would be a write and an event for every VM of a node that starts many.
@@ -34,91 +34,64 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// not on a node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A blocking condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
-    /// What kind of thing.
-    pub reason: ReadyReason,
-    /// What is wrong, where, and what to do.
-    pub message: String,
+/// The next step if Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
+const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
+    pod-security.kubernetes.io/enforce=privileged), or remove the feature that needs it: tap networks of the VM, or \
+    accelerator.privileged and deviceAccess in the operator's ConfigMap; see docs/security.md";
+
+/// The blocking condition if the API server rejects an object of the VM, or the object's name is in use.
+#[must_use]
+pub fn rejected(error: &Error) -> Diagnosis {
+    let problem = error.to_string();
+    match error {
+        Error::Foreign { kind, name, owner } => {
+            let next_step = next_step(owner.as_deref(), kind, name);
+            Diagnosis::new(ReadyReason::NameTaken, problem, next_step)
+        }
+        Error::OfEarlier { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
+        _ if problem.contains("violates PodSecurity") => {
+            Diagnosis::new(ReadyReason::PolicyRefused, problem, POD_SECURITY)
+        }
+        _ => Diagnosis::documented(rejection_reason(&problem, error.code()), &problem, ""),
+    }
 }
 
-/// The next step where Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
-const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
-    pod-security.kubernetes.io/enforce=privileged), or do without what needs it: tap networks of the VM, or the settings \
-    accelerator.privileged and deviceAccess; see docs/security.md";
-
-impl Problem {
-    /// The problem, with its cause, and the next step for the object of that name.
-    #[must_use]
-    pub fn new(reason: ReadyReason, what: &str, name: &str) -> Self {
-        let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
-        Self {
-            reason,
-            message: format!("{what}; {next_step}"),
-        }
-    }
-
-    /// The API server's refusal of an object.
-    #[must_use]
-    pub fn rejected(error: &Error) -> Self {
-        if let Error::Foreign { kind, name, owner } = error {
-            let message = format!("{error}; {}", next_step(owner.as_deref(), kind, name));
-            return Self {
-                reason: ReadyReason::NameTaken,
-                message,
-            };
-        }
-        let what = error.to_string();
-        if matches!(error, Error::OfEarlier { .. }) {
-            return Self {
-                reason: ReadyReason::Starting,
-                message: what,
-            };
-        }
-        if what.contains("violates PodSecurity") {
-            let message = format!("{what}; {POD_SECURITY}");
-            return Self {
-                reason: ReadyReason::PolicyRefused,
-                message,
-            };
-        }
-        let says = |words: &[&str]| words.iter().any(|words| what.contains(words));
-        let reason = if says(&["exceeded quota"]) {
-            ReadyReason::QuotaExceeded
-        } else if says(&[
-            "denied the request",
-            "denied request",
-            "must specify",
-            "LimitRange",
-        ]) {
-            ReadyReason::PolicyRefused
-        } else if error.code() == Some(403)
-            && says(&[
-                "cannot create resource",
-                "cannot patch resource",
-                "cannot get resource",
-                "cannot delete resource",
-            ])
-        {
-            ReadyReason::NotAuthorized
-        } else {
-            ReadyReason::Rejected
-        };
-        Self::new(reason, &what, "")
+/// The reason of a rejection with that message.
+fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
+    let has_one_of = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+    let policies = [
+        "denied the request",
+        "denied request",
+        "must specify",
+        "LimitRange",
+    ];
+    let rights = [
+        "cannot create resource",
+        "cannot patch resource",
+        "cannot get resource",
+        "cannot delete resource",
+    ];
+    if has_one_of(&["exceeded quota"]) {
+        ReadyReason::QuotaExceeded
+    } else if has_one_of(&policies) {
+        ReadyReason::PolicyRefused
+    } else if code == Some(403) && has_one_of(&rights) {
+        ReadyReason::NotAuthorized
+    } else {
+        ReadyReason::Rejected
     }
 }
 
 /// The blocking condition of a VM.
 #[must_use]
-pub fn explain(observed: &Observed) -> Option<Problem> {
+pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     let any_pod = observed.pod.as_ref()?;
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.vm.spec.vm.state == State::Running;
     match observed.own_pod() {
         None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
         None if is_ending || !wanted => None,
-        None => Some(taken(any_pod)),
+        None => Some(name_taken(any_pod)),
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
         Some(pod) => ending::explain(observed, pod)
             .or_else(|| starting::explain(observed, pod, &claims(observed)))
@@ -126,7 +99,7 @@ pub fn explain(observed: &Observed) -> Option<Problem> {
     }
 }
 
-/// When to look again at a pod that has to start or to end.
+/// The time until the next reconcile of a VM whose pod starts or stops.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
@@ -141,30 +114,30 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
         .filter(|_| observed.vm.spec.vm.state == State::Running)?;
     let start =
         starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
-    Some(next_look(start, observed.now))
+    Some(next_check(start, observed.now))
 }
 
-/// The pause grows with the wait: events about a pod are listed at each look. One look is at [`SILENCE_TIMEOUT`].
-fn next_look(start: Timestamp, now: Timestamp) -> Duration {
+/// The interval grows with the wait, because each check lists events of the pod. One check is at [`SILENCE_TIMEOUT`].
+fn next_check(start: Timestamp, now: Timestamp) -> Duration {
     let waited = since(start, now);
-    let pause = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
+    let interval = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);
     match SILENCE_TIMEOUT.saturating_sub(waited) {
-        Duration::ZERO => pause,
-        left => pause.min(left.max(Duration::from_secs(1))),
+        Duration::ZERO => interval,
+        left => interval.min(left.max(Duration::from_secs(1))),
     }
 }
 
-/// The blocking condition of a pod that fetches an image and has not begun; and when to look again.
+/// The blocking condition of a download pod that has not started, and the time until the next check.
 #[must_use]
-pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Problem>, Option<Duration>) {
-    let recheck = starting::waits_since(pod).map(|start| next_look(start, observed.now));
+pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Option<Duration>) {
+    let recheck = starting::waits_since(pod).map(|start| next_check(start, observed.now));
     (
         starting::explain(observed, pod, &repository(observed)),
         recheck,
     )
 }
 
-/// UIDs of the objects whose events may tell why a pod of the VM, or one that fetches an image for it, does not start.
+/// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
     if observed.vm.spec.vm.state != State::Running {
         return BTreeSet::new();
@@ -181,7 +154,7 @@ fn suspects(observed: &Observed) -> BTreeSet<String> {
     own.into_iter().flatten().chain(of_fetches).collect()
 }
 
-/// The claims that the VM's pod uses.
+/// The PVCs of the VM's pod.
 fn claims(observed: &Observed) -> Vec<&ClaimView> {
     let repository = repository(observed)
         .into_iter()
@@ -194,19 +167,16 @@ fn claims(observed: &Observed) -> Vec<&ClaimView> {
         .collect()
 }
 
-/// The claim that a pod uses that fetches an image.
+/// The PVC of a download pod.
 fn repository(observed: &Observed) -> Vec<&ClaimView> {
     observed.image_repository.as_deref().into_iter().collect()
 }
 
-fn taken(pod: &PodView) -> Problem {
+fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let message = format!("pod {name:?} exists and is not controlled by this VM; {next}");
-    Problem {
-        reason: ReadyReason::NameTaken,
-        message,
-    }
+    let problem = format!("pod {name:?} exists and is not controlled by this VM");
+    Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 
 #[cfg(test)]

@@ -1,25 +1,25 @@
-//! (pure) Reasons why no node takes a pod. Three have a fact of their own: a claim without a volume, a storage class that
-//! provides none, and an extended resource that is missing. All others are in the scheduler's message.
+//! (pure) Reasons why a pod has no node. Three have a reason of their own: a PVC without a volume, a storage class that provides no
+//! volume, and a missing extended resource. The scheduler's message has all others.
 
 use crate::api::conditions::ReadyReason as Reason;
-use crate::controllers::vm::diagnose::Problem;
+use crate::api::diagnosis::Diagnosis;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::{ClaimView, PodView};
 
-/// The blocking condition of a pod about which the scheduler has that message.
+/// The blocking condition of a pod without a node. `message` is the scheduler's.
 pub(super) fn explain(
     observed: &Observed,
     pod: &PodView,
     message: &str,
     claims: &[&ClaimView],
-) -> Problem {
+) -> Diagnosis {
     let unbound = unbound(message, claims);
     let name = |claim: &ClaimView| claim.metadata.name.clone().unwrap_or_default();
     if let Some(claim) = unbound.iter().find(|claim| claim.status.phase == "Lost") {
         let claim = name(claim);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ClaimLost,
-            &format!("claim {claim:?} has lost its volume ({message})"),
+            &format!("PVC {claim:?} has lost its volume ({message})"),
             &claim,
         );
     }
@@ -31,9 +31,9 @@ pub(super) fn explain(
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
     {
         let (claim, note) = (name(claim), &warning.note);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ProvisioningFailed,
-            &format!("claim {claim:?} gets no volume ({note})"),
+            &format!("PVC {claim:?} gets no volume ({note})"),
             &claim,
         );
     }
@@ -43,38 +43,38 @@ pub(super) fn explain(
         .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
     {
         let claim = name(claim);
-        return Problem::new(
+        return Diagnosis::documented(
             Reason::ClaimPending,
-            &format!("claim {claim:?} has no volume ({message})"),
+            &format!("PVC {claim:?} has no volume ({message})"),
             &claim,
         );
     }
     let missing = missing_resources(message);
-    let (reason, what) =
+    let (reason, problem) =
         if let Some(device) = missing.iter().find(|device| device.ends_with("/kvm")) {
-            let what = format!("no node has the resource {device:?} for hardware acceleration");
-            (Reason::AcceleratorResourceMissing, what)
+            let problem = format!("no node has the resource {device:?} for hardware acceleration");
+            (Reason::AcceleratorResourceMissing, problem)
         } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
             (
                 Reason::TapResourceMissing,
                 format!("no node has the resource {device:?} for tap networks"),
             )
         } else {
-            (Reason::Unschedulable, "no node takes the pod".to_owned())
+            (Reason::Unschedulable, "the pod fits no node".to_owned())
         };
-    Problem::new(
+    Diagnosis::documented(
         reason,
-        &format!("{what} ({message})"),
+        &format!("{problem} ({message})"),
         pod.metadata.name.as_deref().unwrap_or_default(),
     )
 }
 
-/// Whether the scheduler's message is about missing volumes or claims. A volume on another node is not missing.
+/// Whether the scheduler's message is about missing volumes or PVCs. A volume on another node is not missing.
 pub(super) fn is_about_volumes(message: &str) -> bool {
     message.to_lowercase().contains("persistent") && !message.contains("node affinity")
 }
 
-/// The claims without a volume, if the scheduler's message is about volumes: a claim can also wait until its pod has a node.
+/// The PVCs without a volume, if the scheduler's message is about volumes. Otherwise a PVC may wait until its pod has a node.
 pub(super) fn unbound<'a>(message: &str, claims: &[&'a ClaimView]) -> Vec<&'a ClaimView> {
     let unbound = claims
         .iter()
@@ -85,7 +85,7 @@ pub(super) fn unbound<'a>(message: &str, claims: &[&'a ClaimView]) -> Vec<&'a Cl
         .collect()
 }
 
-/// The extended resources that nodes lack, unless a node lacks CPU or memory: that one may have them.
+/// The extended resources that nodes lack. Empty if a node lacks CPU or memory, because that node may have the resources.
 fn missing_resources(message: &str) -> Vec<&str> {
     let insufficient = message.split("Insufficient ").skip(1);
     let names: Vec<&str> = insufficient

@@ -1,22 +1,21 @@
-//! (pure) Reasons why a pod does not start: its volumes, its container, a silent kubelet or runner; in [`scheduling`], its
-//! node and its claims.
+//! (pure) Reasons why a pod does not start: its volumes, its container, a silent kubelet or runner. [`scheduling`] has the reasons
+//! why it has no node.
 
 use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
-use crate::controllers::vm::diagnose::{
-    EXPLAIN_DELAY, Problem, SILENCE_TIMEOUT, ending, scheduling,
-};
+use crate::api::diagnosis::Diagnosis;
+use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, SILENCE_TIMEOUT, ending, scheduling};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView, Warning};
 use k8s_openapi::jiff::Timestamp;
 
-/// The blocking condition of a pod that has not started, with the claims that it uses.
+/// The blocking condition of a pod that has not started. `claims` are its PVCs.
 pub(super) fn explain(
     observed: &Observed,
     pod: &PodView,
     claims: &[&ClaimView],
-) -> Option<Problem> {
+) -> Option<Diagnosis> {
     waiting_container(pod).or_else(|| match unschedulable(pod) {
-        // A volume may be on its way; other causes do not end by themselves.
+        // A volume may be provided soon; other causes do not resolve themselves.
         Some(message) if !scheduling::is_about_volumes(message) || is_overdue(observed, pod) => {
             Some(scheduling::explain(observed, pod, message, claims))
         }
@@ -27,7 +26,7 @@ pub(super) fn explain(
     })
 }
 
-/// The condition `PodScheduled` of a pod that waits: for a node, or for its containers on a node.
+/// The condition `PodScheduled` of a pod that waits for a node or for its containers.
 fn scheduled(pod: &PodView) -> Option<&PodConditionView> {
     let is_pending = pod.status.phase == "Pending"
         && !pod.has_ended()
@@ -38,7 +37,7 @@ fn scheduled(pod: &PodView) -> Option<&PodConditionView> {
         .find(|c| is_pending && c.type_ == "PodScheduled")
 }
 
-/// Since when the pod waits.
+/// The time since which the pod waits.
 pub(super) fn waits_since(pod: &PodView) -> Option<Timestamp> {
     time(scheduled(pod)?)
 }
@@ -48,7 +47,7 @@ fn is_overdue(observed: &Observed, pod: &PodView) -> bool {
     waits_since(pod).is_some_and(|start| since(start, observed.now) >= EXPLAIN_DELAY)
 }
 
-/// UIDs of the objects whose events may tell why the pod does not start.
+/// UIDs of the objects whose events may explain why the pod does not start.
 pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]) -> Vec<String> {
     if waiting_container(pod).is_some() || !is_overdue(observed, pod) {
         return Vec::new();
@@ -63,19 +62,14 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 }
 
 /// The pod has a node, and the node's kubelet has not reported its containers.
-fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
+fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent.then(|| {
-        ending::node_problem(
-            observed,
-            pod,
-            "does not answer and has not begun to start the pod",
-        )
-    })
+    is_silent
+        .then(|| ending::node_problem(observed, pod, "does not answer and has not started the pod"))
 }
 
-/// Since when the pod is ready while its runner has reported neither this start nor the VM's end.
+/// The time since which the pod is ready while its runner has reported neither this start nor the VM's stop.
 pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<Timestamp> {
     let running = conditions::find(observed.conditions(), conditions::RUNNING);
     if running.is_some_and(|it| {
@@ -92,17 +86,17 @@ pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<
 }
 
 /// The pod is ready, and its runner has reported nothing for too long.
-pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Problem> {
+pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let silent = since(runner_silent_since(observed, pod)?, observed.now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let what = format!(
-        "pod {name:?} runs, and its runner has reported nothing for {} s",
+    let problem = format!(
+        "pod {name:?} is running, and its runner has reported nothing for {} s",
         SILENCE_TIMEOUT.as_secs()
     );
-    (silent >= SILENCE_TIMEOUT).then(|| Problem::new(Reason::RunnerSilent, &what, name))
+    (silent >= SILENCE_TIMEOUT).then(|| Diagnosis::documented(Reason::RunnerSilent, &problem, name))
 }
 
-fn waiting_container(pod: &PodView) -> Option<Problem> {
+fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
     let container = pod
         .status
         .container_statuses
@@ -119,18 +113,26 @@ fn waiting_container(pod: &PodView) -> Option<Problem> {
         | "RegistryUnavailable"
         | "SignatureValidationFailed"
         | "ImageInspectError") => {
-            let what = format!(
+            let problem = format!(
                 "image {:?} cannot be pulled ({why}: {message})",
                 container.image
             );
-            Some(Problem::new(Reason::ImagePullFailed, &what, name))
+            Some(Diagnosis::documented(
+                Reason::ImagePullFailed,
+                &problem,
+                name,
+            ))
         }
         why @ ("CreateContainerConfigError"
         | "CreateContainerError"
         | "RunContainerError"
         | "CrashLoopBackOff") => {
-            let what = format!("the container cannot be started ({why}: {message})");
-            Some(Problem::new(Reason::ContainerFailed, &what, name))
+            let problem = format!("the container cannot be started ({why}: {message})");
+            Some(Diagnosis::documented(
+                Reason::ContainerFailed,
+                &problem,
+                name,
+            ))
         }
         _ => None,
     }
@@ -146,7 +148,7 @@ fn time(condition: &PodConditionView) -> Option<Timestamp> {
     condition.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Warnings about steps before the first container. They are over when the pod is ready to start containers.
+/// Warnings about steps before the first container. They are obsolete when the pod is ready to start containers.
 const BEFORE_CONTAINERS: [&str; 4] = [
     "FailedMount",
     "FailedMapVolume",
@@ -155,7 +157,7 @@ const BEFORE_CONTAINERS: [&str; 4] = [
 ];
 
 /// The pod has a node, and there is a warning about it.
-fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
+fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let Warning { reason, note } = observed.warnings.get(pod.metadata.uid.as_ref()?)?;
     if pod.condition("PodReadyToStartContainers").is_some()
         && BEFORE_CONTAINERS.contains(&reason.as_str())
@@ -163,13 +165,13 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
         return None;
     }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let (reason, what) = match reason.as_str() {
+    let (reason, problem) = match reason.as_str() {
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {
-            (Reason::ClaimWrongMode, "a claim has the wrong volume mode")
+            (Reason::ClaimWrongMode, "a PVC has the wrong volume mode")
         }
         "FailedMount" if note.contains("secret") => (
             Reason::SecretMissing,
-            "a secret of the VM cannot be mounted",
+            "a Secret of the VM cannot be mounted",
         ),
         "FailedMount" => (
             Reason::VolumeMountFailed,
@@ -192,5 +194,9 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Problem> {
             &*format!("Kubernetes warns about pod {name:?}: {other}"),
         ),
     };
-    Some(Problem::new(reason, &format!("{what} ({note})"), name))
+    Some(Diagnosis::documented(
+        reason,
+        &format!("{problem} ({note})"),
+        name,
+    ))
 }

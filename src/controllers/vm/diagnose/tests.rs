@@ -49,7 +49,7 @@ fn warned(mut observed: Observed, uid: &str, reason: &str, note: &str) -> Observ
     observed
 }
 
-/// A VM whose pod has had a node for so long, with that condition besides.
+/// A VM whose pod has had a node for that time, with an additional condition.
 fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
     let scheduled =
         json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(seconds)});
@@ -57,7 +57,7 @@ fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
     let mut observed = running(
         json!({"phase": "Pending", "conditions": conditions, "containerStatuses": containers}),
     );
-    // The node on which the VM has run before.
+    // The node of a previous pod.
     Arc::make_mut(&mut observed.vm)
         .status
         .as_mut()
@@ -67,29 +67,28 @@ fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
     observed
 }
 
-/// Reports that reason, with those words.
+/// Asserts the reason, and parts of the message.
 #[track_caller]
-fn is_told(observed: &Observed, reason: Reason, words: &[&str]) {
-    let problem =
-        explain(observed).unwrap_or_else(|| panic!("nothing is told, but {reason:?} should be"));
-    assert_eq!(problem.reason, reason, "{}", problem.message);
+fn is_explained(observed: &Observed, reason: Reason, words: &[&str]) {
+    let problem = explain(observed).unwrap_or_else(|| panic!("no diagnosis instead of {reason:?}"));
+    assert_eq!(problem.reason, reason, "{problem}");
     for words in words {
         assert!(
-            problem.message.contains(words),
+            problem.to_string().contains(words),
             "{words:?} is not in {:?}",
-            problem.message
+            problem
         );
     }
 }
 
 #[track_caller]
-fn is_told_after(observed: &Observed, seconds: u64) {
+fn is_explained_after(observed: &Observed, seconds: u64) {
     assert_eq!(explain(observed), None);
     assert_eq!(recheck(observed), Some(Duration::from_secs(seconds)));
 }
 
 #[test]
-fn an_image_that_cannot_be_had_is_named() {
+fn image_that_cannot_be_pulled_is_named() {
     for reason in [
         "ImagePullBackOff",
         "ErrImagePull",
@@ -99,7 +98,7 @@ fn an_image_that_cannot_be_had_is_named() {
         let waiting = json!({"waiting": {"reason": reason, "message": "Back-off pulling"}});
         let observed =
             running(json!({"containerStatuses": [{"image": "no/such:1", "state": waiting}]}));
-        is_told(
+        is_explained(
             &observed,
             Reason::ImagePullFailed,
             &["no/such:1", reason, "correct spec.image"],
@@ -108,7 +107,7 @@ fn an_image_that_cannot_be_had_is_named() {
     let waiting =
         json!({"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}});
     let observed = running(json!({"containerStatuses": [{"image": "i", "state": waiting}]}));
-    is_told(
+    is_explained(
         &observed,
         Reason::ContainerFailed,
         &["no secret", "kubectl describe pod vm"],
@@ -158,17 +157,17 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
                 "Bound",
             )
         };
-        is_told(&bound(10), reason, &[message, next_step]);
+        is_explained(&bound(10), reason, &[message, next_step]);
         assert!(
             !explain(&bound(10))
                 .unwrap()
-                .message
-                .contains("delete the claim")
+                .to_string()
+                .contains("delete the PVC")
         );
         assert_eq!(
             explain(&bound(9)).is_none(),
             message.contains("persistent"),
-            "only a volume is waited for"
+            "only volumes have a delay"
         );
     }
     for (waited, next) in [(5, 10), (50, 50), (70, 50), (150, 120)] {
@@ -176,7 +175,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         assert_eq!(
             recheck(&observed),
             Some(Duration::from_secs(next)),
-            "looks become rarer, and one is at 120 s"
+            "the interval grows, and one check is at 120 s"
         );
     }
 }
@@ -192,31 +191,31 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
         "fast",
         "Pending",
     );
-    let next_step = "delete the claim while its phase is Pending";
+    let next_step = "delete the PVC while its phase is Pending";
     let words = [
         "\"vm-runner-data\"",
         "provide a volume",
         next_step,
         "kubectl describe pvc vm-runner-data",
     ];
-    is_told(&pending, Reason::ClaimPending, &words);
+    is_explained(&pending, Reason::ClaimPending, &words);
     let two = with_claim(pending, "vm-system-disk", "", "Pending");
-    is_told(
+    is_explained(
         &two,
         Reason::ClaimPending,
         &["kubectl describe pvc vm-system-disk"],
     );
     let note = "storageclass.storage.k8s.io \"fast\" not found";
     let refused = warned(two, "vm-runner-data-uid", "ProvisioningFailed", note);
-    is_told(
+    is_explained(
         &refused,
         Reason::ProvisioningFailed,
         &[note, "\"vm-runner-data\"", "storage class"],
     );
     let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
-    is_told(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
-    assert!(!explain(&lost).unwrap().message.contains("delete"));
-    // It waits for the pod to get a node.
+    is_explained(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
+    assert!(!explain(&lost).unwrap().to_string().contains("delete"));
+    // The PVC waits until the pod has a node.
     let room = "0/1 nodes are available: 1 Insufficient memory.";
     let waits = with_claim(
         unschedulable_for(10, room),
@@ -224,7 +223,7 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
         "fast",
         "Pending",
     );
-    is_told(&waits, Reason::Unschedulable, &[room]);
+    is_explained(&waits, Reason::Unschedulable, &[room]);
 }
 
 #[test]
@@ -236,7 +235,7 @@ fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
         "Pending",
     );
     let pod = observed.pod.clone().unwrap();
-    is_told(&observed, Reason::ClaimPending, &["vm-system-disk"]);
+    is_explained(&observed, Reason::ClaimPending, &["vm-system-disk"]);
     assert_eq!(
         of_fetch(&observed, &pod).0.unwrap().reason,
         Reason::Unschedulable
@@ -249,7 +248,7 @@ fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
 }
 
 #[test]
-fn what_is_published_as_an_event_only_is_told_with_its_words() {
+fn warning_event_is_the_problem_until_the_pod_can_start_containers() {
     for (event, note, reason) in [
         (
             "FailedMount",
@@ -290,7 +289,7 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
                 note,
             )
         };
-        is_told(&with("Initialized"), reason, &[note]);
+        is_explained(&with("Initialized"), reason, &[note]);
         assert_eq!(
             explain(&with("PodReadyToStartContainers")),
             None,
@@ -305,8 +304,8 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
             "n",
         )
     };
-    is_told_after(&strange(9), 10);
-    is_told(
+    is_explained_after(&strange(9), 10);
+    is_explained(
         &strange(10),
         Reason::PodWarning,
         &["\"vm\"", "Strange", "(n)"],
@@ -317,7 +316,7 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
 }
 
 #[test]
-fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
+fn events_are_listed_only_for_objects_that_may_block_the_start() {
     assert!(suspects(&scheduled_for(9, "Initialized", json!([]))).is_empty());
     assert_eq!(
         suspects(&scheduled_for(10, "Initialized", json!([]))),
@@ -346,13 +345,13 @@ fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
 
 #[test]
 fn silent_kubelet_is_reported_with_its_node() {
-    is_told_after(&scheduled_for(119, "Initialized", json!([])), 1);
+    is_explained_after(&scheduled_for(119, "Initialized", json!([])), 1);
     let words = [
         "\"node7\"",
         "kubectl taint node node7",
         "bring the node back",
     ];
-    is_told(
+    is_explained(
         &scheduled_for(120, "Initialized", json!([])),
         Reason::NodeUnreachable,
         &words,
@@ -365,7 +364,7 @@ fn silent_kubelet_is_reported_with_its_node() {
         "FailedAttachVolume",
         "n",
     );
-    is_told(&warned, Reason::VolumeAttachFailed, &[]);
+    is_explained(&warned, Reason::VolumeAttachFailed, &[]);
 }
 
 fn ready_for(seconds: i64) -> Observed {
@@ -383,21 +382,21 @@ fn with_running(mut observed: Observed, status: &str, reason: &str, seconds: i64
 }
 
 #[test]
-fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
-    is_told_after(&ready_for(0), 10);
-    is_told_after(&ready_for(119), 1);
+fn silent_runner_is_explained_with_its_possible_causes() {
+    is_explained_after(&ready_for(0), 10);
+    is_explained_after(&ready_for(119), 1);
     for observed in [
         ready_for(120),
         with_running(ready_for(120), "False", "Creation", 150),
     ] {
-        is_told(
+        is_explained(
             &observed,
             Reason::RunnerSilent,
             &["kubectl logs vm", "NetworkPolicy", "Role vm-runner"],
         );
     }
-    // It has told the end of its machine, and ends in a moment.
-    is_told_after(&with_running(ready_for(3600), "False", "VmStopped", 1), 10);
+    // It has reported the stop of the VM and is about to exit.
+    is_explained_after(&with_running(ready_for(3600), "False", "VmStopped", 1), 10);
     for (status, reason) in [
         ("True", "VmStarted"),
         ("False", "RunnerStarted"),
@@ -426,7 +425,7 @@ fn ending(mut observed: Observed, seconds_past_due: i64) -> Observed {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() {
+fn unreachable_node_is_explained_with_the_taint_that_releases_the_pod() {
     let mut observed = running(lost());
     Arc::make_mut(&mut observed.vm)
         .status
@@ -434,22 +433,22 @@ fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() 
         .unwrap()
         .node_name = Some("node7".to_owned());
     let taint = "kubectl taint node node7 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
-    is_told(
+    is_explained(
         &observed,
         Reason::NodeUnreachable,
         &["\"node7\"", "bring the node back", taint],
     );
-    is_told(
+    is_explained(
         &running(json!({"phase": "Unknown"})),
         Reason::NodeUnreachable,
         &["the pod's node"],
     );
-    is_told(
+    is_explained(
         &running(json!({"phase": "Running", "reason": "NodeLost"})),
         Reason::NodeUnreachable,
         &[],
     );
-    // A kubelet that lives gives a reason.
+    // A reachable kubelet sets a reason.
     let not_ready = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
     assert_eq!(
         explain(&running(
@@ -460,28 +459,28 @@ fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() 
 }
 
 #[test]
-fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
+fn overdue_pod_is_explained_in_both_desired_states() {
     let taint =
         json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
     for state in ["Running", "Stopped"] {
         let observed = |status| with_pod(vm(json!({"state": state})), pod(status));
-        is_told_after(&ending(observed(json!({"phase": "Running"})), -30), 40);
-        // A node that does not answer does not use the pod's time to end either.
+        is_explained_after(&ending(observed(json!({"phase": "Running"})), -30), 40);
+        // A node that does not answer does not use the grace period.
         for seconds_past_due in [-900, 9, 10] {
-            is_told(
+            is_explained(
                 &ending(observed(lost()), seconds_past_due),
                 Reason::NodeUnreachable,
                 &["out-of-service"],
             );
         }
         let overdue = ending(observed(json!({"phase": "Running"})), 10);
-        is_told(
+        is_explained(
             &overdue,
             Reason::TerminationOverdue,
             &["2026-01-01T11:59:50Z", "kubectl describe pod vm"],
         );
         let tainted = observed(json!({"phase": "Running", "conditions": taint}));
-        is_told(
+        is_explained(
             &ending(tainted, 10),
             Reason::NodeUnreachable,
             &["out-of-service"],
@@ -490,7 +489,7 @@ fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
         Arc::make_mut(held.pod.as_mut().unwrap())
             .metadata
             .finalizers = Some(vec!["example.org/hold".to_owned()]);
-        is_told(
+        is_explained(
             &held,
             Reason::TerminationOverdue,
             &["held by the finalizer example.org/hold"],
@@ -499,7 +498,7 @@ fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
 }
 
 #[test]
-fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
+fn running_and_stopped_vms_have_no_blocking_condition() {
     assert_eq!(explain(&running(json!({"phase": "Running"}))), None);
     assert_eq!(explain(&alone(vm(json!({"state": "Running"})))), None);
     let mut stopped = unschedulable_for(60, "no node");
@@ -508,12 +507,12 @@ fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
 }
 
 #[test]
-fn a_refusal_says_what_refuses() {
+fn rejection_has_the_reason_of_its_message() {
     let refused = |code: u16, message: &str| {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        Problem::rejected(&Error::Api {
+        rejected(&Error::Api {
             verb: "create",
             kind: "Pod",
             name: "vm".to_owned(),
@@ -549,18 +548,13 @@ fn a_refusal_says_what_refuses() {
         let problem = refused(403, message);
         assert_eq!(problem.reason, reason, "{message}");
         assert!(
-            problem.message.contains(message) && problem.message.contains("Pod vm"),
+            problem.to_string().contains(message) && problem.to_string().contains("Pod vm"),
             "{}",
-            problem.message
+            problem
         );
-        let says_how = problem
-            .message
-            .contains("enforce=privileged), or do without");
-        assert_eq!(
-            says_how,
-            message.contains("PodSecurity"),
-            "{}",
-            problem.message
-        );
+        let has_command = problem
+            .to_string()
+            .contains("enforce=privileged), or remove the feature");
+        assert_eq!(has_command, message.contains("PodSecurity"), "{}", problem);
     }
 }

@@ -25,11 +25,10 @@ const TEMPORARY: [&str; 3] = [
     "not registered",
 ];
 
-/// The time for all lists of one observation: explanations must not delay the start or the stop of VMs.
+/// Timeout of all lists of one reconcile. Explanations must not delay the start and stop of VMs.
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The observation, with the newest warning about each object that may keep a pod of the VM from starting. Without the right to
-/// list events, or while the API server does not answer, the VM is explained without them.
+/// Adds the newest warning about each object that may keep a pod of the VM from starting. A failed list is logged and ignored.
 pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
     let list = async {
         for uid in suspects(&observed) {

@@ -4,7 +4,7 @@ use crate::api::conditions::Wanted;
 use crate::api::runner::fetch::shown;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::diagnose::Problem;
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::fetch::{Fetch, State, Step, condition};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
@@ -32,11 +32,7 @@ pub async fn apply(downloads: &[PreparedDownload], ctx: &Context) -> Result<Opti
         let mut fetch = fetch.clone();
         match apply_step(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
-                let Problem { reason, message } = Problem::rejected(&error);
-                fetch.state = State::Failed {
-                    reason: reason.into(),
-                    message,
-                };
+                fetch.state = State::Failed(diagnose::rejected(&error).into());
             }
             result => result?,
         }

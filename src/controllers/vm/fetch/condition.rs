@@ -24,7 +24,7 @@ pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
         missing.clone()
     };
     let failed = missing.iter().find_map(|fetch| match &fetch.state {
-        State::Failed { reason, .. } => Some(*reason),
+        State::Failed(diagnosis) => Some(diagnosis.reason),
         _ => None,
     });
     let reason = match failed {
@@ -50,7 +50,7 @@ fn words(fetch: &Fetch) -> String {
         State::Fetched | State::NotWanted => format!("{url} is in the image repository"),
         State::Fetching(None) => format!("{url} is going to be fetched"),
         State::Fetching(Some(progress)) => far(*progress, &url),
-        State::Failed { message, .. } => format!("{url}: {message}"),
+        State::Failed(diagnosis) => format!("{url}: {diagnosis}"),
     }
 }
 

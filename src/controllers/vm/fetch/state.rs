@@ -11,6 +11,7 @@
 //! | one that has failed | after the pause the next try, or none before the settings change | why |
 
 use crate::api::conditions::{ConditionReason, ReadyReason};
+use crate::api::diagnosis::Diagnosis;
 use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
 use crate::api::vm::{State as Wanted, names};
@@ -48,12 +49,7 @@ pub enum State {
     /// It is on its way.
     Fetching(Option<Progress>),
     /// It is not there, for this reason.
-    Failed {
-        /// The condition's reason.
-        reason: ConditionReason,
-        /// What is wrong, where, and what to do.
-        message: String,
-    },
+    Failed(Diagnosis<ConditionReason>),
     /// The VM should not run, and so nobody waits for it.
     NotWanted,
 }
@@ -110,15 +106,13 @@ pub fn look(remote: Remote, observed: &Observed, settings: &settings::Reconciler
 
 type Look = (State, Step, Option<Duration>);
 
-fn failed(reason: ConditionReason, message: impl Into<String>) -> Look {
-    (
-        State::Failed {
-            reason,
-            message: message.into(),
-        },
-        Step::None,
-        None,
-    )
+fn failed(
+    reason: impl Into<ConditionReason>,
+    problem: impl Into<String>,
+    next_step: impl Into<String>,
+) -> Look {
+    let diagnosis = Diagnosis::new(reason, problem, next_step);
+    (State::Failed(diagnosis), Step::None, None)
 }
 
 fn looked(
@@ -153,8 +147,8 @@ fn looked(
             Some(owner) => format!("give {owner} another name"),
             None => format!("delete it (kubectl delete pod {name})"),
         };
-        let what = format!("a pod named {name:?} is there and fetches nothing; {next}");
-        return failed(ConditionReason::NameTaken, what);
+        let problem = format!("a pod named {name:?} is there and fetches nothing");
+        return failed(ConditionReason::NameTaken, problem, next);
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return (State::Fetching(None), Step::None, None);
@@ -175,25 +169,26 @@ fn repository_problem(
     settings: &settings::Reconciler,
 ) -> Option<Look> {
     let name = names::IMAGE_REPOSITORY_CLAIM;
-    let what = match repository {
-        None if settings.image_repository.create => return None,
-        None => format!(
-            "claim {name:?} is not there; make it, or set imageRepository.create in the operator's ConfigMap to true"
-        ),
-        Some(claim) if claim.metadata.deletion_timestamp.is_some() => {
-            format!("claim {name:?} is being deleted; let its pods end, and make it anew")
-        }
-        Some(claim) if claim.status.phase == "Lost" => {
-            return Some(failed(
-                ReadyReason::ClaimLost.into(),
-                format!(
-                    "claim {name:?} has lost its volume; bring it back, or make the claim anew"
-                ),
-            ));
-        }
-        Some(_) => return None,
-    };
-    Some(failed(ConditionReason::RepositoryMissing, what))
+    let missing = ConditionReason::RepositoryMissing;
+    match repository {
+        None if settings.image_repository.create => None,
+        None => Some(failed(
+            missing,
+            format!("claim {name:?} is not there"),
+            "make it, or set imageRepository.create in the operator's ConfigMap to true",
+        )),
+        Some(claim) if claim.metadata.deletion_timestamp.is_some() => Some(failed(
+            missing,
+            format!("claim {name:?} is being deleted"),
+            "let its pods end, and make it anew",
+        )),
+        Some(claim) if claim.status.phase == "Lost" => Some(failed(
+            ReadyReason::ClaimLost,
+            format!("claim {name:?} has lost its volume"),
+            "bring it back, or make the claim anew",
+        )),
+        Some(_) => None,
+    }
 }
 
 /// The settings that a fetch depends on.
@@ -211,16 +206,23 @@ fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Lo
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(scheme)) {
         return None;
     }
-    let what = match allowed.as_slice() {
-        [] => "the operator's settings allow no URL (imageRepository.fetch.schemes); put the file into the image \
-               repository and name it by its path"
-            .to_owned(),
-        allowed => format!(
-            "the operator's settings do not allow {scheme:?} (imageRepository.fetch.schemes); use {}",
-            allowed.join(" or ")
+    let (problem, next_step) = match allowed.as_slice() {
+        [] => (
+            "the operator's settings allow no URL (imageRepository.fetch.schemes)".to_owned(),
+            "put the file into the image repository and name it by its path".to_owned(),
+        ),
+        allowed => (
+            format!(
+                "the operator's settings do not allow {scheme:?} (imageRepository.fetch.schemes)"
+            ),
+            format!("use {}", allowed.join(" or ")),
         ),
     };
-    Some(failed(ConditionReason::SchemeNotAllowed, what))
+    Some(failed(
+        ConditionReason::SchemeNotAllowed,
+        problem,
+        next_step,
+    ))
 }
 
 fn first(remote: &Remote, settings: &settings::Reconciler) -> Look {
@@ -251,19 +253,15 @@ fn under_way(
         if let Some(anew) = anew(remote, pod, settings) {
             return anew;
         }
-        let message = format!(
-            "pod {:?} does not start: {}",
-            pod.name_any(),
-            problem.message
-        );
-        return (
-            State::Failed {
-                reason: problem.reason.into(),
-                message,
-            },
-            Step::None,
-            recheck,
-        );
+        let diagnosis = Diagnosis {
+            problem: format!(
+                "pod {:?} does not start: {}",
+                pod.name_any(),
+                problem.problem
+            ),
+            ..problem
+        };
+        return (State::Failed(diagnosis.into()), Step::None, recheck);
     }
     let last = attempt(pod).and_then(|attempt| attempt.last);
     let runs = pod.status.phase == "Running";
@@ -306,10 +304,7 @@ fn told(outcome: &FetchOutcome) -> State {
         true => "tried again, after 1 s, 2 s, 4 s … 5 min".to_owned(),
         false => reason.next_step().to_owned(),
     };
-    State::Failed {
-        reason,
-        message: format!("{}; {next}", outcome.message),
-    }
+    State::Failed(Diagnosis::new(reason, &outcome.message, next))
 }
 
 fn retries(outcome: &FetchOutcome) -> bool {

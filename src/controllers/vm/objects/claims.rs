@@ -1,7 +1,7 @@
-//! (pure) Claims. None of them goes with its VM: what they hold is the user's.
+//! (pure) PVCs. They are retained when their VM is deleted, because their data belongs to the user.
 
 use crate::api::vm::names;
-use crate::controllers::vm::objects::{Plan, kept};
+use crate::controllers::vm::objects::{Plan, retained};
 use crate::controllers::vm::plan::DiskPlan;
 use crate::settings::ImageRepository;
 use k8s_openapi::api::core::v1::{
@@ -18,7 +18,7 @@ fn storage(size: &str) -> VolumeResourceRequirements {
     }
 }
 
-/// The claim for what the runner keeps: UUID, firmware variables, TPM state.
+/// The PVC for runner data: UUID, firmware variables, TPM state.
 pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
     let spec = PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
@@ -27,16 +27,16 @@ pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
         ..PersistentVolumeClaimSpec::default()
     };
     PersistentVolumeClaim {
-        metadata: kept(plan, plan.runner_data_claim.clone()),
+        metadata: retained(plan, plan.runner_data_claim.clone()),
         spec: Some(spec),
         status: None,
     }
 }
 
-/// The claim of a disk, as its template says.
+/// The PVC of a disk, from its template.
 pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
-    let mut metadata = kept(plan, disk.claim.clone());
-    // Ours last: the operator finds its objects by them.
+    let mut metadata = retained(plan, disk.claim.clone());
+    // The labels of the operator come last, because it finds its objects by them.
     let labels = disk
         .metadata
         .labels
@@ -48,7 +48,7 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
     metadata.annotations = disk.metadata.annotations.clone();
     let spec = disk.spec.clone();
     let resources = spec.resources.unwrap_or_default();
-    // A claim must ask for a size. A template that only selects volumes takes whatever size they have.
+    // A PVC must request a size. A template without a size selects volumes of any size.
     let requests = resources.requests.or_else(|| storage("1Mi").requests);
     PersistentVolumeClaim {
         metadata,
@@ -70,7 +70,7 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
     }
 }
 
-/// The namespace's image repository, where the administrator has not made one.
+/// The PVC of the namespace's image repository.
 pub(super) fn image_repository(plan: &Plan, repository: &ImageRepository) -> PersistentVolumeClaim {
     let labels = [(names::LABEL_NAME.to_owned(), names::MANAGED_BY.to_owned())];
     PersistentVolumeClaim {

@@ -1,11 +1,11 @@
-//! (pure) Every object of a VM as it should be: one function per kind. The same [`Plan`] always gives
-//! the same objects, byte for byte.
+//! (pure) The desired objects of a VM, one function for each kind. Equal plans give objects that are equal byte by byte.
 
 mod claims;
-mod fetch_pod;
+mod download_pod;
 mod pod;
+mod volumes;
 
-pub use pod::{made_of, marked};
+pub use pod::{template_hash, with_template_hash};
 
 use crate::api::vm::names;
 use crate::controllers::vm::fetch::{self, Fetch, Step};
@@ -25,23 +25,23 @@ pub struct Prepared;
 /// compile. Only objects in its stage `Applied` can create a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects<Stage = Prepared> {
-    /// The namespace's image repository, if it has to be made.
+    /// The PVC of the namespace's image repository, if it has to be created.
     pub image_repository: Option<PersistentVolumeClaim>,
-    /// The images given by URL, and the pods that fetch them where such are made.
+    /// The CD images by URL, each with its download pod if that has to be created.
     pub fetches: Vec<fetch::apply::PreparedDownload>,
     /// The runner's configuration.
     pub config_map: ConfigMap,
-    /// The claim for what the runner keeps.
+    /// The PVC for runner data.
     pub runner_data: PersistentVolumeClaim,
-    /// The disks' claims.
+    /// The PVCs of the disks.
     pub disks: Vec<PersistentVolumeClaim>,
-    /// What would have to change of disks' claims that are there, by name.
+    /// Differences between existing PVCs of disks and the VM, by name of the PVC.
     pub claim_changes: Vec<(String, ClaimChange)>,
-    /// The display secret, without its data, if it has to be made.
+    /// The display Secret without its data, if it has to be created.
     pub display_secret: Option<Secret>,
-    /// The load balancer service, if there should be one.
+    /// The Service of type `LoadBalancer`, if the VM has one.
     pub service: Option<Service>,
-    /// The pod, not [`marked`] yet.
+    /// The pod without its template hash: see [`with_template_hash`].
     pub pod: Pod,
     /// The stage.
     pub stage: Stage,
@@ -89,13 +89,14 @@ pub fn build(plan: &Plan) -> Objects {
 /// The runner's configuration. It has no annotation with the operator's version: an upgrade of the operator would rewrite it for
 /// every VM.
 fn config_map(plan: &Plan) -> ConfigMap {
-    // Serializing plain data into a string cannot fail.
-    let kept = plan
-        .kept_instance
+    let instance = plan
+        .retained_instance
         .as_ref()
-        .map(|kept| serde_json::to_string(kept).unwrap_or_default());
-    let annotations = kept.map(|kept| [(names::ANNOTATION_INSTANCE_ID.to_owned(), kept)].into());
-    // The runner reads the level in its own file; this one is for those who look for it where the reference has it.
+        // Serializing plain data into a string cannot fail.
+        .map(|retained| serde_json::to_string(retained).unwrap_or_default());
+    let annotations =
+        instance.map(|instance| [(names::ANNOTATION_INSTANCE_ID.to_owned(), instance)].into());
+    // For people only, in the place of the Java VM-Operator. The runner's configuration has the level.
     let logging = plan
         .logging_properties
         .clone()
@@ -115,7 +116,7 @@ fn config_map(plan: &Plan) -> ConfigMap {
     }
 }
 
-/// The display secret, without its data: the password is random, and made when the secret is.
+/// The display Secret without its data. Its random password is created with it.
 fn display_secret(plan: &Plan) -> Secret {
     let mut metadata = owned(plan, names::display_secret(&plan.name));
     let labels = metadata.labels.get_or_insert_default();
@@ -130,16 +131,23 @@ fn display_secret(plan: &Plan) -> Secret {
     }
 }
 
-/// The load balancer service.
+/// The Service of type `LoadBalancer`.
 fn service(plan: &Plan, service: &ServicePlan) -> Service {
     let mut metadata = owned(plan, plan.name.clone());
-    let ours = metadata.labels.take().unwrap_or_default();
+    let own_labels = metadata.labels.take().unwrap_or_default();
     let applied = json!({
         "labels": service.labels.keys().collect::<Vec<_>>(),
         "annotations": service.annotations.keys().collect::<Vec<_>>(),
     });
     let applied = (names::ANNOTATION_APPLIED.to_owned(), applied.to_string());
-    metadata.labels = Some(service.labels.clone().into_iter().chain(ours).collect());
+    metadata.labels = Some(
+        service
+            .labels
+            .clone()
+            .into_iter()
+            .chain(own_labels)
+            .collect(),
+    );
     metadata.annotations = Some(
         service
             .annotations
@@ -179,7 +187,7 @@ fn service(plan: &Plan, service: &ServicePlan) -> Service {
     }
 }
 
-/// An image, and its pod where one has to be made.
+/// An image, with its download pod if that has to be created.
 fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::PreparedDownload {
     let attempt = match &fetch.step {
         Step::Create(attempt) | Step::Retry(_, attempt) => Some(attempt),
@@ -187,7 +195,7 @@ fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::PreparedDownload {
     };
     let pod = attempt.zip(plan.fetch_settings.as_deref());
     let pod = pod.map(|(attempt, settings)| {
-        fetch_pod::build(&fetch.remote, attempt, &plan.namespace, settings)
+        download_pod::build(&fetch.remote, attempt, &plan.namespace, settings)
     });
     fetch::apply::PreparedDownload {
         fetch: fetch.clone(),
@@ -195,16 +203,16 @@ fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::PreparedDownload {
     }
 }
 
-/// Metadata of a child that goes with its VM.
+/// Metadata of a child that is deleted with its VM.
 fn owned(plan: &Plan, name: String) -> ObjectMeta {
     ObjectMeta {
         owner_references: Some(vec![names::owner(&plan.name, &plan.uid)]),
-        ..kept(plan, name)
+        ..retained(plan, name)
     }
 }
 
-/// Metadata of a child that outlives its VM.
-fn kept(plan: &Plan, name: String) -> ObjectMeta {
+/// Metadata of a child that is retained when its VM is deleted.
+fn retained(plan: &Plan, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: Some(plan.namespace.clone()),
@@ -213,7 +221,7 @@ fn kept(plan: &Plan, name: String) -> ObjectMeta {
     }
 }
 
-/// The annotation that says which operator wrote the object.
+/// The annotation with the version of the operator that wrote the object.
 fn version_annotation() -> (String, String) {
     (
         names::ANNOTATION_VERSION.to_owned(),

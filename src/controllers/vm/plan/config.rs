@@ -1,30 +1,64 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
 use crate::api::VirtualMachine;
+use crate::api::diagnosis::Diagnosis;
 use crate::api::logging::level;
-use crate::api::quantity::Bytes;
 use crate::api::runner::config;
-use crate::api::vm::{Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork, names};
+use crate::api::vm::{
+    CpuTopology, Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork, names,
+};
 use crate::controllers::vm::fetch::Media;
 use crate::controllers::vm::images::is_remote;
-use crate::controllers::vm::plan::{DiskPlan, Invalid, Place, invalid};
+use crate::controllers::vm::plan::machine::{Sizes, hugepages};
+use crate::controllers::vm::plan::{DiskPlan, Place, invalid};
 use crate::settings::{self, Policy};
 use kube::ResourceExt;
 use serde::de::value::Error as ValueError;
 use serde::de::{Deserialize, IntoDeserializer};
 
-/// The configuration; sizes and counts are checked already.
+/// The configuration, without the port of `/metrics`.
 pub(super) fn runner_config(
     vm: &VirtualMachine,
-    (maximum_cpus, current_cpus): (u32, u32),
-    (maximum_ram, current_ram): (Bytes, Option<Bytes>),
+    sizes: &Sizes,
     (disks, media): (&[DiskPlan], &Media),
     settings: &settings::Reconciler,
     cloud_init: Option<config::CloudInit>,
-) -> Result<config::RunnerConfig, Invalid> {
+) -> Result<config::RunnerConfig, Diagnosis> {
     let machine = &vm.spec.vm;
-    let topology = machine.cpu_topology.clone();
-    let part = |n: Option<i64>| n.and_then(|n| u32::try_from(n).ok()).unwrap_or_default();
+    let topology = machine.cpu_topology.as_ref();
+    let part = |part: fn(&CpuTopology) -> i64| {
+        let n = topology.and_then(|topology| u32::try_from(part(topology)).ok());
+        n.unwrap_or_default()
+    };
+    let vm_config = config::VmConfig {
+        name: vm.name_any(),
+        uuid: machine.machine_uuid.clone(),
+        use_tpm: machine.use_tpm,
+        boot_menu: machine.boot_menu,
+        firmware: machine.firmware,
+        maximum_ram: sizes.maximum_ram,
+        current_ram: sizes.current_ram,
+        hugepages: hugepages(machine),
+        shared_memory: machine.memory.as_ref().is_some_and(|memory| memory.shared),
+        cpu_model: machine.cpu_model.clone(),
+        maximum_cpus: Some(sizes.maximum_cpus),
+        current_cpus: Some(sizes.current_cpus),
+        sockets: part(|t| t.sockets),
+        dies_per_socket: part(|t| t.dies_per_socket),
+        cores_per_die: part(|t| t.cores_per_die),
+        threads_per_core: part(|t| t.threads_per_core),
+        accelerator: match settings.accelerator.policy {
+            Policy::Auto => config::Accelerator::Auto,
+            Policy::Kvm => config::Accelerator::Kvm,
+            Policy::Tcg => config::Accelerator::Tcg,
+        },
+        rtc_base: machine.rtc_base.clone(),
+        rtc_clock: typed("spec.vm.rtcClock", &machine.rtc_clock)?,
+        powerdown_timeout: u64::try_from(machine.powerdown_timeout).unwrap_or_default(),
+        network: networks(machine)?,
+        drives: drives(machine, disks, media)?,
+        display: display(machine)?,
+    };
     Ok(config::RunnerConfig {
         data_dir: Some(names::DATA_DIR.to_owned()),
         runtime_dir: None,
@@ -36,57 +70,29 @@ pub(super) fn runner_config(
         log_level: log_level(vm, settings),
         metrics_port: None,
         cloud_init,
-        vm: Some(config::VmConfig {
-            name: vm.name_any(),
-            uuid: machine.machine_uuid.clone(),
-            use_tpm: machine.use_tpm,
-            boot_menu: machine.boot_menu,
-            firmware: machine.firmware,
-            maximum_ram,
-            current_ram,
-            hugepages: crate::controllers::vm::plan::machine::hugepages(machine),
-            shared_memory: machine.memory.as_ref().is_some_and(|memory| memory.shared),
-            cpu_model: machine.cpu_model.clone(),
-            maximum_cpus: Some(maximum_cpus),
-            current_cpus: Some(current_cpus),
-            sockets: part(topology.as_ref().map(|t| t.sockets)),
-            dies_per_socket: part(topology.as_ref().map(|t| t.dies_per_socket)),
-            cores_per_die: part(topology.as_ref().map(|t| t.cores_per_die)),
-            threads_per_core: part(topology.as_ref().map(|t| t.threads_per_core)),
-            accelerator: match settings.accelerator.policy {
-                Policy::Auto => config::Accelerator::Auto,
-                Policy::Kvm => config::Accelerator::Kvm,
-                Policy::Tcg => config::Accelerator::Tcg,
-            },
-            rtc_base: machine.rtc_base.clone(),
-            rtc_clock: typed("spec.vm.rtcClock", &machine.rtc_clock)?,
-            powerdown_timeout: u64::try_from(machine.powerdown_timeout).unwrap_or_default(),
-            network: networks(machine)?,
-            drives: drives(machine, disks, media)?,
-            display: display(machine)?,
-        }),
+        vm: Some(vm_config),
     })
 }
 
 /// The text as a type of the runner's configuration.
-fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Invalid> {
+fn typed<T: for<'de> Deserialize<'de>>(field: &str, text: &str) -> Result<T, Diagnosis> {
     let value: Result<T, ValueError> = T::deserialize(text.into_deserializer());
     value.or_else(|error| invalid(field, error.to_string(), "correct the value"))
 }
 
-/// What a ConfigMap can hold, all of its values together.
-const MOST: usize = 1 << 20;
-/// A file that is longer is written without blanks and line ends, which may be most of it.
-const LONG: usize = MOST / 2;
+/// Maximum size of the values of a ConfigMap together, in bytes.
+const CONFIG_MAP_SIZE_MAX: usize = 1 << 20;
+/// Maximum size of a file with indentation, in bytes. Indentation can be most of a file.
+const INDENTED_SIZE_MAX: usize = CONFIG_MAP_SIZE_MAX / 2;
 
-/// The file with the configuration: JSON, which is YAML that all parsers read alike.
+/// Text of the configuration file. It is JSON, because YAML parsers differ.
 pub(super) fn file(config: &config::RunnerConfig) -> String {
     let file = config::ConfigFile {
         runner: config.clone(),
     };
     // Serializing plain data into a string cannot fail.
     let text = serde_json::to_string_pretty(&file).unwrap_or_default();
-    let text = if text.len() > LONG {
+    let text = if text.len() > INDENTED_SIZE_MAX {
         serde_json::to_string(&file).unwrap_or_default()
     } else {
         text
@@ -94,33 +100,39 @@ pub(super) fn file(config: &config::RunnerConfig) -> String {
     text + "\n"
 }
 
-/// Refuses what the API server would refuse without naming a field of the VM.
-pub(super) fn fits(vm: &VirtualMachine, file: &str, logging: Option<&str>) -> Result<(), Invalid> {
+/// Checks the size of the ConfigMap. The message of the API server would name no field of the VM.
+pub(super) fn check_size(
+    vm: &VirtualMachine,
+    file: &str,
+    logging: Option<&str>,
+) -> Result<(), Diagnosis> {
     let logging = logging.map_or(0, str::len);
-    let all = file.len() + logging;
+    let size = file.len() + logging;
     let (field, step) = match &vm.spec.logging_properties {
-        _ if all <= MOST => return Ok(()),
+        _ if size <= CONFIG_MAP_SIZE_MAX => return Ok(()),
         _ if logging <= file.len() => (
             "spec.cloudInit",
             "put user data into a Secret and name it in userDataFrom, or let the guest fetch it (#include)",
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "leave only the line .level: nothing else has an effect",
+            "leave only the line .level; nothing else has an effect",
         ),
         None => (
-            "loggingProperties of the operator's settings",
-            "leave only the line .level: nothing else has an effect",
+            "loggingProperties of the operator's ConfigMap",
+            "leave only the line .level; nothing else has an effect",
         ),
     };
     invalid(
         field,
-        format!("the VM's ConfigMap would have {all} bytes and can have {MOST}"),
+        format!(
+            "the VM's ConfigMap would have {size} bytes, and at most {CONFIG_MAP_SIZE_MAX} are possible"
+        ),
         step,
     )
 }
 
-/// What the VM says, else the settings.
+/// The logging configuration of the VM, or the default of the operator's configuration.
 pub(super) fn logging_properties<'a>(
     vm: &'a VirtualMachine,
     settings: &'a settings::Reconciler,
@@ -131,7 +143,7 @@ pub(super) fn logging_properties<'a>(
         .or(settings.logging_properties.as_ref())
 }
 
-/// Left out where it is the runner's default.
+/// The log level. None if it is the runner's default.
 fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<String> {
     level(logging_properties(vm, settings)?)
         .0
@@ -139,7 +151,7 @@ fn log_level(vm: &VirtualMachine, settings: &settings::Reconciler) -> Option<Str
         .map(str::to_owned)
 }
 
-fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Invalid> {
+fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Diagnosis> {
     let forward = |f: &Forward| config::ForwardConfig {
         port: u16::try_from(f.port).unwrap_or_default(),
         guest_port: u16::try_from(f.guest_port).unwrap_or_default(),
@@ -181,7 +193,7 @@ fn drives(
     machine: &Machine,
     disks: &[DiskPlan],
     media: &Media,
-) -> Result<Vec<config::DriveConfig>, Invalid> {
+) -> Result<Vec<config::DriveConfig>, Diagnosis> {
     let mut disks = disks.iter();
     let mut drives = Vec::new();
     for (i, disk) in machine.disks.iter().enumerate() {
@@ -189,7 +201,7 @@ fn drives(
         drives.push(match &disk.cdrom {
             Some(cdrom) => config::DriveConfig {
                 type_: config::DriveType::IdeCd,
-                file: Some(medium(i, &cdrom.image, media)?),
+                file: Some(drive_file(i, &cdrom.image, media)?),
                 bootindex,
                 ..config::DriveConfig::default()
             },
@@ -202,7 +214,7 @@ fn drives(
     Ok(drives)
 }
 
-/// The drive of a disk with a claim.
+/// The drive of a disk with a PVC.
 fn drive(disk: &DiskPlan) -> config::DriveConfig {
     let drive = config::DriveConfig::default();
     match disk.place {
@@ -218,21 +230,21 @@ fn drive(disk: &DiskPlan) -> config::DriveConfig {
     }
 }
 
-/// What is in the CD drive at that place.
-fn medium(i: usize, image: &str, media: &Media) -> Result<String, Invalid> {
+/// The file in the CD drive at index `i` of `spec.vm.disks`. Empty for an empty drive.
+fn drive_file(i: usize, image: &str, media: &Media) -> Result<String, Diagnosis> {
     if !is_remote(image) {
         return cd_image(&format!("spec.vm.disks[{i}].cdrom.image"), image);
     }
     let file = media
         .files
         .iter()
-        .find(|(place, _)| *place == i)
+        .find(|(disk, _)| *disk == i)
         .map(|(_, file)| file.clone());
     Ok(file.unwrap_or_default())
 }
 
-/// Path of a CD image: inside the image repository, or none.
-fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
+/// Path of a CD image in the image repository. Empty for an empty drive.
+fn cd_image(field: &str, image: &str) -> Result<String, Diagnosis> {
     let image = image.strip_prefix("file://").unwrap_or(image);
     if image.is_empty() {
         return Ok(String::new());
@@ -240,20 +252,23 @@ fn cd_image(field: &str, image: &str) -> Result<String, Invalid> {
     let repository = format!("{}/", names::IMAGE_REPOSITORY_DIR);
     let relative = image.strip_prefix(&repository).unwrap_or(image);
     if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
-        let why = format!("{image:?} is not in the image repository");
-        return invalid(field, why, "give a path below the image repository");
+        return invalid(
+            field,
+            format!("{image:?} is not in the image repository"),
+            "give a path below the image repository",
+        );
     }
     Ok(format!("{repository}{relative}"))
 }
 
-/// A display that asks for no password, in the node's network: it is for the node alone.
+/// Makes a display without a password unreachable from outside the node, for pods in the node's network.
 pub(super) fn hide_display(config: &mut config::RunnerConfig) {
     if let Some(spice) = config.vm.as_mut().and_then(|vm| vm.display.spice.as_mut()) {
         spice.address = Some(std::net::Ipv4Addr::LOCALHOST.into());
     }
 }
 
-fn display(machine: &Machine) -> Result<config::DisplayConfig, Invalid> {
+fn display(machine: &Machine) -> Result<config::DisplayConfig, Diagnosis> {
     let display = &machine.display;
     let video = |video: &String| typed("spec.vm.display.spice.streamingVideo", video);
     let spice = |spice: &Spice| {

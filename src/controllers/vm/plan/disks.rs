@@ -1,31 +1,31 @@
-//! (pure) The disks and their claims.
+//! (pure) The disks and their PVCs.
 
+use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
 use crate::api::vm::{ClaimMetadata, ClaimSpec, names};
 use crate::controllers::vm::observe::{self, Observed};
-use crate::controllers::vm::plan::{Invalid, invalid};
+use crate::controllers::vm::plan::invalid;
 use crate::controllers::vm::views::{ClaimView, owner_of};
 use kube::ResourceExt;
-use std::collections::BTreeSet;
 
-/// A disk with a claim.
+/// A disk with a PVC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskPlan {
-    /// Name of the disk: of its device under `/dev`, of its directory, of its volume.
+    /// Name of the disk, of its volume and of its device or directory.
     pub name: String,
-    /// Name of the claim.
+    /// Name of the PVC.
     pub claim: String,
-    /// Labels and annotations of the claim.
+    /// Labels and annotations of the PVC.
     pub metadata: ClaimMetadata,
-    /// The claim.
+    /// Spec of the PVC.
     pub spec: ClaimSpec,
-    /// Where the disk is in the pod.
+    /// Form of the disk in the pod.
     pub place: Place,
-    /// What would have to change of the claim that is there.
+    /// Differences between the existing PVC and the VM.
     pub changes: Vec<ClaimChange>,
 }
 
-/// Where a disk is in the pod.
+/// Form of a disk in the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A block device.
@@ -37,39 +37,42 @@ pub enum Place {
     },
 }
 
-/// What would have to change of a claim that is there.
+/// A difference between an existing PVC and the VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimChange {
-    /// Its size or attributes class.
+    /// A larger size or another attributes class.
     To {
-        /// The new size, as it is written in the VM.
+        /// The new size, as written in the VM.
         size: Option<String>,
         /// The new attributes class.
         attributes_class: Option<String>,
     },
-    /// It should become smaller, which no claim can.
+    /// A smaller size. PVCs cannot shrink.
     Shrink {
-        /// The size that is wanted.
+        /// The configured size, as written in the VM.
         to: String,
-        /// The size that it has.
+        /// The requested size of the PVC.
         from: String,
     },
-    /// What Kubernetes changes of no claim.
+    /// Another value of an immutable field.
     Never {
-        /// Its field.
+        /// The field of the PVC.
         field: &'static str,
-        /// What is wanted.
+        /// The configured value.
         to: String,
-        /// What it has.
+        /// The value of the PVC.
         from: String,
     },
 }
 
-/// What a file system leaves of its volume for files, in thousandths: ext4 takes up to a twentieth for itself.
-const USABLE: u64 = 945;
+/// Share of a volume that a file system has for files, in thousandths. ext4 reserves up to a twentieth.
+const USABLE_THOUSANDTHS: u64 = 945;
+
+/// Maximum length of a volume's name.
+const NAME_LENGTH_MAX: usize = 63;
 
 impl DiskPlan {
-    /// The block device, or the image file.
+    /// Path of the block device or image file.
     #[must_use]
     pub fn path(&self) -> String {
         match self.place {
@@ -78,121 +81,121 @@ impl DiskPlan {
         }
     }
 
-    /// Where the file system is mounted, if there is one.
+    /// Mount path of the file system.
     #[must_use]
     pub fn directory(&self) -> String {
         format!("{}/{}", names::DISKS_DIR, self.name)
     }
 }
 
-pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Invalid> {
+/// The disks with PVCs, in the order of `spec.vm.disks`.
+pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Diagnosis> {
     let vm = &observed.vm;
-    let mut seen = BTreeSet::new();
-    let mut plans = Vec::new();
-    let templates = vm.spec.vm.disks.iter().enumerate();
-    let templates = templates.filter_map(|(i, disk)| {
-        disk.volume_claim_template
-            .as_ref()
-            .map(|template| (i, template))
-    });
+    let disks = vm.spec.vm.disks.iter().enumerate();
+    let templates = disks.filter_map(|(i, disk)| Some((i, disk.volume_claim_template.as_ref()?)));
+    let mut plans: Vec<DiskPlan> = Vec::new();
     for ((i, template), (name, claim)) in templates.zip(observe::disk_names(vm)) {
-        let field = |rest: &str| format!("spec.vm.disks[{i}].volumeClaimTemplate.{rest}");
-        let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !name.chars().all(legal) || name.starts_with('-') || name.len() > 63 {
-            let why = format!("a disk named {name:?} cannot be a volume of the pod");
-            return invalid(
-                field("metadata.name"),
-                why,
-                "use up to 58 lower-case letters, digits and dashes",
-            );
-        }
-        if !seen.insert(name.clone()) {
-            return invalid(
-                field("metadata.name"),
-                format!("two disks are named {name:?}"),
-                "give each its own name",
-            );
-        }
+        let field = format!("spec.vm.disks[{i}].volumeClaimTemplate");
+        check_name(&format!("{field}.metadata.name"), &name, &plans)?;
         let claim = observed.claim_name(&name, claim);
         let present = observed.claims.get(&claim).map(AsRef::as_ref);
-        let owner = observed
-            .claims
-            .get(&claim)
-            .and_then(|claim| owner_of(claim.as_ref()));
+        let owner = present.and_then(owner_of);
         if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
-            let why = format!("its claim {claim:?} is there already and belongs to VM {owner:?}");
-            return invalid(field("metadata.name"), why, "give the disk another name");
+            return invalid(
+                format!("{field}.metadata.name"),
+                format!("its PVC {claim:?} exists and belongs to VM {owner:?}"),
+                "give the disk another name",
+            );
         }
         let spec = template.spec.clone().unwrap_or_default();
-        let metadata = template.metadata.clone().unwrap_or_default();
-        let place =
-            place(&spec, present).or_else(|(part, why, next)| invalid(field(part), why, next))?;
+        let size = configured_size(&spec);
+        let bytes = size.map(|(_, bytes)| bytes);
+        let place = place(&format!("{field}.spec"), &spec, bytes, present)?;
         let changes = present
-            .map(|present| changes(&spec, present))
+            .map(|present| changes(&spec, size, present))
             .unwrap_or_default();
         plans.push(DiskPlan {
             name,
             claim,
-            metadata,
-            spec,
+            metadata: template.metadata.clone().unwrap_or_default(),
             place,
             changes,
+            spec,
         });
     }
     Ok(plans)
 }
 
-/// The size that a claim's template asks for.
-fn wanted_size(spec: &ClaimSpec) -> Option<(&str, Bytes)> {
-    let text = &spec
-        .resources
-        .as_ref()?
-        .requests
-        .as_ref()?
-        .get("storage")?
-        .0;
+/// Checks that the name can be the name of a volume, and that no disk before has it.
+fn check_name(field: &str, name: &str, before: &[DiskPlan]) -> Result<(), Diagnosis> {
+    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if !name.chars().all(is_legal) || name.starts_with('-') || name.len() > NAME_LENGTH_MAX {
+        return invalid(
+            field,
+            format!("{name:?} cannot be the name of a volume of the pod"),
+            "use up to 58 lower-case letters, digits and dashes",
+        );
+    }
+    if before.iter().any(|disk| disk.name == name) {
+        return invalid(
+            field,
+            format!("two disks have the name {name:?}"),
+            "give each disk its own name",
+        );
+    }
+    Ok(())
+}
+
+/// The requested size of a PVC template: as written, and in bytes.
+fn configured_size(spec: &ClaimSpec) -> Option<(&str, Bytes)> {
+    let requests = spec.resources.as_ref()?.requests.as_ref()?;
+    let text = &requests.get("storage")?.0;
     Some((text, text.parse().ok()?))
 }
 
-/// Where the disk is in the pod. The mode of a claim that is there counts, as it cannot change; else its template's.
+/// The form of the disk in the pod. The volume mode of an existing PVC counts, because it cannot change.
 fn place(
+    field: &str,
     spec: &ClaimSpec,
+    configured: Option<Bytes>,
     present: Option<&ClaimView>,
-) -> Result<Place, (&'static str, String, &'static str)> {
+) -> Result<Place, Diagnosis> {
     let mode = present
         .and_then(|claim| claim.spec.volume_mode.as_ref())
         .unwrap_or(&spec.volume_mode);
     match mode.as_str() {
         "Block" => Ok(Place::Device),
         "Filesystem" => {
-            let wanted = wanted_size(spec).map(|(_, size)| size);
-            // The image does not grow before its volume has: it would never shrink again.
-            let there = present
+            let capacity = present
                 .filter(|claim| claim.status.phase == "Bound")
                 .and_then(|claim| claim.status.capacity);
-            let size = match (wanted, there) {
-                (Some(wanted), Some(there)) => Some(wanted.min(there)),
-                (wanted, there) => wanted.or(there),
+            // The image grows only after its volume, because it cannot shrink again.
+            let size = match (configured, capacity) {
+                (Some(configured), Some(capacity)) => Some(configured.min(capacity)),
+                (configured, capacity) => configured.or(capacity),
             };
-            let why = "a disk in Filesystem mode needs a size for its image file".to_owned();
             let Some(size) = size else {
-                return Err(("spec.resources.requests.storage", why, "give the size"));
+                return invalid(
+                    format!("{field}.resources.requests.storage"),
+                    "a disk in Filesystem mode needs a size for its image file",
+                    "give the size",
+                );
             };
-            let mebibytes = (u128::from(size.0) * u128::from(USABLE) / 1000) >> 20;
+            let mebibytes = (u128::from(size.0) * u128::from(USABLE_THOUSANDTHS) / 1000) >> 20;
             Ok(Place::File {
                 size: Bytes(u64::try_from(mebibytes).unwrap_or(u64::MAX >> 20).max(1) << 20),
             })
         }
-        other => Err((
-            "spec.volumeMode",
-            format!("{other:?} is no volume mode"),
+        other => invalid(
+            format!("{field}.volumeMode"),
+            format!("{other:?} is not a volume mode"),
             "use Block or Filesystem",
-        )),
+        ),
     }
 }
 
-fn changes(spec: &ClaimSpec, present: &ClaimView) -> Vec<ClaimChange> {
-    let never = |field, wanted: Option<&String>, there: Option<&String>| match (wanted, there) {
+fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -> Vec<ClaimChange> {
+    let immutable = |field, to: Option<&String>, from: Option<&String>| match (to, from) {
         (Some(to), Some(from)) if to != from => Some(ClaimChange::Never {
             field,
             to: to.clone(),
@@ -201,22 +204,26 @@ fn changes(spec: &ClaimSpec, present: &ClaimView) -> Vec<ClaimChange> {
         _ => None,
     };
     let class = spec.storage_class_name.as_ref();
-    // `Block` is also what a VM says that says nothing of it.
+    // `Block` is also the mode of templates without a mode.
     let mode = Some(&spec.volume_mode).filter(|mode| *mode != "Block");
     let changes = [
-        never(
+        immutable(
             "storageClassName",
             class,
             present.spec.storage_class_name.as_ref(),
         ),
-        never("volumeMode", mode, present.spec.volume_mode.as_ref()),
-        growth(spec, present),
+        immutable("volumeMode", mode, present.spec.volume_mode.as_ref()),
+        growth(spec, size, present),
     ];
     changes.into_iter().flatten().collect()
 }
 
-/// A claim can grow only once it is bound; until then it is as it was made.
-fn growth(spec: &ClaimSpec, present: &ClaimView) -> Option<ClaimChange> {
+/// The change of size and attributes class. Only a bound PVC can change.
+fn growth(
+    spec: &ClaimSpec,
+    size: Option<(&str, Bytes)>,
+    present: &ClaimView,
+) -> Option<ClaimChange> {
     if present.status.phase != "Bound" {
         return None;
     }
@@ -224,12 +231,12 @@ fn growth(spec: &ClaimSpec, present: &ClaimView) -> Option<ClaimChange> {
     let attributes_class =
         class.filter(|class| present.spec.volume_attributes_class_name.as_ref() != Some(class));
     let requested = present.spec.resources.requested.unwrap_or_default();
-    match wanted_size(spec) {
+    match size {
         Some((text, wanted)) if wanted < requested => Some(ClaimChange::Shrink {
             to: text.to_owned(),
             from: requested.to_quantity(),
         }),
-        // A volume that happens to be that large already need not grow.
+        // A volume can be larger than its PVC requests.
         Some((text, wanted))
             if wanted > requested.max(present.status.capacity.unwrap_or_default()) =>
         {

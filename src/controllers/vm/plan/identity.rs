@@ -1,31 +1,39 @@
-//! (pure) What a running machine cannot follow: fields that take effect at the next start.
+//! (pure) Hashes of the fields that take effect at the next start of a VM.
 //!
-//! They are the user's fields, not what becomes of them: neither other settings nor a newer operator makes a restart
-//! look necessary.
+//! They are fields of the VM, so neither another configuration of the operator nor a newer operator requires a restart.
 
 use crate::api::logging::level;
-use crate::api::quantity::Bytes;
 use crate::api::runner::config::{DriveConfig, DriveType, VmConfig};
-use crate::api::vm::{Memory, Resources, VirtualMachineSpec};
+use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec};
 use crate::api::{VirtualMachine, hex};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// A hash for each field. What stays equal in another spelling (`1024Mi`, `1Gi`) has the same.
-pub(super) fn fields(
+/// A hash of each field. Different spellings of a value (`1024Mi`, `1Gi`) have the same hash.
+pub(super) fn hashes(
     vm: &VirtualMachine,
     config: Option<&VmConfig>,
-    maximum_ram: Bytes,
     display_secret: Option<&str>,
 ) -> BTreeMap<String, String> {
-    let spec = &vm.spec;
-    let machine = &spec.vm;
-    let spice = machine.display.spice.as_ref();
-    let spice = spice.map(|spice| json!([spice.port, spice.streaming_video, spice.usb_redirects]));
-    let drives: Option<Vec<DriveConfig>> = config.map(|vm| vm.drives.iter().map(drive).collect());
-    let placed = [
+    let mut fields = Vec::from(pod_fields(&vm.spec));
+    fields.extend(machine_fields(&vm.spec.vm, config));
+    fields.push(("the display secret", value(&display_secret)));
+    fields
+        .into_iter()
+        .map(|(field, value)| (field.to_owned(), hash(&value)))
+        .collect()
+}
+
+type Field = (&'static str, Value);
+
+fn pod_fields(spec: &VirtualMachineSpec) -> [Field; 15] {
+    let logging = spec.logging_properties.as_deref();
+    // As text, because all values in it are for the guest, also `false` and empty ones.
+    let cloud_init = spec.cloud_init.as_ref();
+    let cloud_init = cloud_init.map(|seed| value(seed).to_string());
+    [
         ("spec.image", value(&spec.image)),
         ("spec.nodeName", value(&spec.node_name)),
         ("spec.nodeSelector", value(&spec.node_selector)),
@@ -44,20 +52,19 @@ pub(super) fn fields(
         ("spec.resources", fixed_resources(spec)),
         (
             "spec.loggingProperties",
-            value(
-                &spec
-                    .logging_properties
-                    .as_deref()
-                    .and_then(|text| level(text).0),
-            ),
+            value(&logging.and_then(|text| level(text).0)),
         ),
-        // As text: what is false or empty in it is the guest's business.
-        (
-            "spec.cloudInit",
-            value(&spec.cloud_init.as_ref().map(|seed| value(seed).to_string())),
-        ),
-    ];
-    let machine = [
+        ("spec.cloudInit", value(&cloud_init)),
+    ]
+}
+
+fn machine_fields(machine: &Machine, config: Option<&VmConfig>) -> [Field; 15] {
+    let spice = machine.display.spice.as_ref();
+    let spice = spice.map(|spice| json!([spice.port, spice.streaming_video, spice.usb_redirects]));
+    let drives: Option<Vec<DriveConfig>> = config.map(|vm| vm.drives.iter().map(drive).collect());
+    let memory = machine.memory.as_ref();
+    let memory = memory.filter(|memory| **memory != Memory::default());
+    [
         ("spec.vm.machineUuid", value(&machine.machine_uuid)),
         ("spec.vm.useTpm", value(&machine.use_tpm)),
         ("spec.vm.firmware", value(&machine.firmware)),
@@ -68,61 +75,53 @@ pub(super) fn fields(
             value(&config.and_then(|vm| vm.maximum_cpus)),
         ),
         ("spec.vm.cpuTopology", value(&machine.cpu_topology)),
-        ("spec.vm.maximumRam", value(&maximum_ram.0)),
         (
-            "spec.vm.memory",
-            value(
-                &machine
-                    .memory
-                    .as_ref()
-                    .filter(|memory| **memory != Memory::default()),
-            ),
+            "spec.vm.maximumRam",
+            value(&config.map(|vm| vm.maximum_ram.0)),
         ),
+        ("spec.vm.memory", value(&memory)),
         ("spec.vm.rtcBase", value(&machine.rtc_base)),
         ("spec.vm.rtcClock", value(&machine.rtc_clock)),
         ("spec.vm.networks", value(&machine.networks)),
         ("spec.vm.disks", value(&drives)),
         ("spec.vm.display.outputs", value(&machine.display.outputs)),
         ("spec.vm.display.spice", value(&spice)),
-        ("the display secret", value(&display_secret)),
-    ];
-    placed
-        .into_iter()
-        .chain(machine)
-        .map(|(field, value)| (field.to_owned(), hash(&value)))
-        .collect()
+    ]
 }
 
-/// Maps are sorted, so that the order in which something was written does not matter.
+/// The value as JSON. Its maps are sorted, so the order of their fields has no effect.
 fn value(part: &impl Serialize) -> Value {
-    // Plain data can always be brought into this shape.
+    // Serializing plain data cannot fail.
     serde_json::to_value(part).unwrap_or_default()
 }
 
 fn hash(value: &Value) -> String {
-    hex(Sha256::digest(said(value).to_string()).iter().take(4))
+    hex(Sha256::digest(without_unset(value).to_string())
+        .iter()
+        .take(4))
 }
 
-/// What is said in it: a later version's field that is not set says nothing, so that it makes no difference to a pod of
-/// an earlier one.
-fn said(value: &Value) -> Value {
+/// The value without unset fields, so that a field of a later version has no effect on pods of an earlier version.
+fn without_unset(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            let says = |part: &Value| match part {
+            let is_set = |part: &Value| match part {
                 Value::Null | Value::Bool(false) => false,
                 Value::Object(map) => !map.is_empty(),
                 Value::Array(items) => !items.is_empty(),
                 _ => true,
             };
-            let parts = map.iter().map(|(name, part)| (name.clone(), said(part)));
-            Value::Object(parts.filter(|(_, part)| says(part)).collect())
+            let parts = map
+                .iter()
+                .map(|(name, part)| (name.clone(), without_unset(part)));
+            Value::Object(parts.filter(|(_, part)| is_set(part)).collect())
         }
-        Value::Array(items) => items.iter().map(said).collect(),
+        Value::Array(items) => items.iter().map(without_unset).collect(),
         other => other.clone(),
     }
 }
 
-/// A drive without what changes while the machine runs: the CD in it, the size of its image.
+/// A drive without the values that can change while the VM runs: the CD image, and the size of an image file.
 fn drive(drive: &DriveConfig) -> DriveConfig {
     let is_cd = drive.type_ == DriveType::IdeCd;
     DriveConfig {
@@ -132,7 +131,7 @@ fn drive(drive: &DriveConfig) -> DriveConfig {
     }
 }
 
-/// The resources but for CPU and memory, which a running pod follows.
+/// The resources except CPU and memory, which can change while the pod runs.
 fn fixed_resources(spec: &VirtualMachineSpec) -> Value {
     let Some(Resources { limits, requests }) = &spec.resources else {
         return Value::Null;
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_that_is_not_set_makes_no_difference() {
+    fn unset_field_does_not_change_the_hash() {
         let before =
             json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]});
         let new = json!({

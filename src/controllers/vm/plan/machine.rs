@@ -1,72 +1,74 @@
-//! (pure) The machine's CPUs, memory and ports.
+//! (pure) CPUs, memory and ports of a VM.
 
-use crate::api::quantity::Bytes;
+use crate::api::diagnosis::Diagnosis;
+use crate::api::quantity::{Bytes, SizeError};
 use crate::api::vm::{CpuTopology, Forward, Machine, PageSize, Protocol};
-use crate::controllers::vm::plan::{Invalid, invalid};
+use crate::controllers::vm::plan::invalid;
 use std::collections::BTreeSet;
 
-/// What an x86 machine can address.
-const LARGEST: Bytes = Bytes(1 << 52);
-
-pub(super) fn size(field: &str, text: &str) -> Result<Bytes, Invalid> {
-    let bytes = text
-        .parse::<Bytes>()
-        .or_else(|e| invalid(field, e.to_string(), "correct the size"))?;
-    if bytes.0 < 1 << 20 {
-        return invalid(
-            field,
-            format!("{text:?} is less than 1 MiB"),
-            "give a size such as 512Mi or 4Gi",
-        );
-    }
-    if bytes > LARGEST {
-        return invalid(
-            field,
-            format!("{text:?} is more than any machine has"),
-            "give at most 4Pi, which is 4096 TiB",
-        );
-    }
-    Ok(bytes)
+/// Number of CPUs and size of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub maximum_cpus: u32,
+    pub current_cpus: u32,
+    pub maximum_ram: Bytes,
+    /// At most `maximum_ram`. None means all memory.
+    pub current_ram: Option<Bytes>,
 }
 
-/// Memory of the machine: maximum, and the current one if it is given. One above the maximum cannot be admitted any
-/// more; where it was stored before, it means all there is, as it did then.
-pub(super) fn memory(machine: &Machine) -> Result<(Bytes, Option<Bytes>), Invalid> {
-    let maximum = size("spec.vm.maximumRam", &machine.maximum_ram)?;
-    let current = machine
+/// The sizes of the machine. Their limits are in the schema and in the runner.
+pub(super) fn sizes(machine: &Machine) -> Result<Sizes, Diagnosis> {
+    let maximum_ram = size("spec.vm.maximumRam", &machine.maximum_ram)?;
+    let current_ram = machine
         .current_ram
         .as_deref()
         .map(|text| size("spec.vm.currentRam", text))
         .transpose()?;
-    if let Some(size) = hugepages(machine)
-        && !whole_mebibytes(maximum).0.is_multiple_of(size.bytes())
-    {
-        let (text, pages) = (&machine.maximum_ram, size.as_str());
-        let next = Bytes(maximum.0.next_multiple_of(size.bytes())).to_quantity();
-        let why = format!(
-            "{text:?} is no whole number of the huge pages of {pages} (spec.vm.memory.hugepages)"
-        );
-        return invalid(
-            "spec.vm.maximumRam",
-            why,
-            format!("give a multiple of {pages}, such as {next}"),
-        );
-    }
-    Ok((maximum, current.map(|current| current.min(maximum))))
+    check_whole_pages(machine, maximum_ram)?;
+    let (maximum_cpus, current_cpus) = cpus(machine)?;
+    Ok(Sizes {
+        maximum_cpus,
+        current_cpus,
+        maximum_ram,
+        // The schema admits no larger value. The Java VM-Operator stored larger values, and used all memory for them.
+        current_ram: current_ram.map(|current| current.min(maximum_ram)),
+    })
 }
 
-/// The size of the huge pages that the memory is made of, if it is.
+fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
+    text.parse()
+        .or_else(|error: SizeError| invalid(field, error.to_string(), "correct the size"))
+}
+
+/// Checks that the memory is a whole number of huge pages, if it consists of them.
+fn check_whole_pages(machine: &Machine, maximum: Bytes) -> Result<(), Diagnosis> {
+    let rest = |size: &PageSize| whole_mebibytes(maximum).0 % size.bytes();
+    let Some(size) = hugepages(machine).filter(|size| rest(size) != 0) else {
+        return Ok(());
+    };
+    let (text, pages) = (&machine.maximum_ram, size.as_str());
+    let next = Bytes((maximum.0 / size.bytes() + 1).saturating_mul(size.bytes())).to_quantity();
+    invalid(
+        "spec.vm.maximumRam",
+        format!(
+            "{text:?} is not a multiple of the huge page size {pages} (spec.vm.memory.hugepages)"
+        ),
+        format!("give a multiple of {pages}, such as {next}"),
+    )
+}
+
+/// The size of the huge pages of the guest's memory, if it consists of huge pages.
 pub(super) fn hugepages(machine: &Machine) -> Option<PageSize> {
     Some(machine.memory.as_ref()?.hugepages.as_ref()?.page_size)
 }
 
-/// The memory as the runner takes it.
+/// The size that the runner gives the guest.
 pub(super) fn whole_mebibytes(ram: Bytes) -> Bytes {
     Bytes(ram.0 >> 20 << 20)
 }
 
-/// CPUs of the machine: maximum and current.
-pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
+/// Maximum and current number of CPUs.
+fn cpus(machine: &Machine) -> Result<(u32, u32), Diagnosis> {
     let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
         (Some(t), _) => [
@@ -82,32 +84,34 @@ pub(super) fn cpus(machine: &Machine) -> Result<(u32, u32), Invalid> {
         (None, None) => machine.current_cpus.map_or(1, at_least_one),
     };
     let current = machine.current_cpus.map_or(maximum, at_least_one);
-    // QEMU chooses the parts that are not given, in whole numbers.
+    // QEMU chooses unspecified parts of the topology, as whole numbers.
     let fits = |t: &CpuTopology| {
-        let open = t.sockets < 1 || t.cores_per_die < 1 || t.threads_per_core < 1;
-        current <= maximum || open && current.is_multiple_of(maximum)
+        let is_open = t.sockets < 1 || t.cores_per_die < 1 || t.threads_per_core < 1;
+        current <= maximum || is_open && current.is_multiple_of(maximum)
     };
     if !machine.cpu_topology.as_ref().is_none_or(fits) {
-        let why =
-            format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows");
         return invalid(
             "spec.vm.currentCpus",
-            why,
+            format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows"),
             "lower it, or enlarge the topology",
         );
     }
-    // As in the reference, the maximum gives way.
+    // As in the Java VM-Operator, a larger current number raises the maximum.
     Ok((maximum.max(current), current))
 }
 
-/// Ports that lead into the guest; each port of the pod can be used once.
+/// The configured port of the display.
+pub(super) fn spice_port(machine: &Machine) -> Option<i64> {
+    machine.display.spice.as_ref().map(|spice| spice.port)
+}
+
+/// Ports of the pod that are forwarded to the guest. Each port of the pod has one use.
 pub(super) fn forwards(
     machine: &Machine,
-    spice_port: Option<i64>,
     metrics_port: Option<i64>,
-) -> Result<Vec<Forward>, Invalid> {
-    let mut taken: BTreeSet<(i64, &str)> =
-        spice_port.map(|port| (port, "TCP")).into_iter().collect();
+) -> Result<Vec<Forward>, Diagnosis> {
+    let spice_port = spice_port(machine).map(|port| (port, "TCP"));
+    let mut taken: BTreeSet<(i64, &str)> = spice_port.into_iter().collect();
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
         return invalid(
             "spec.metricsPort",
@@ -137,7 +141,7 @@ pub(super) fn forwards(
     Ok(forwards)
 }
 
-/// The protocol's name in Kubernetes.
+/// The name of the protocol in Kubernetes.
 #[must_use]
 pub fn protocol(protocol: Protocol) -> &'static str {
     match protocol {

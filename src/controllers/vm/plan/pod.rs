@@ -1,38 +1,91 @@
-//! (pure) What the pod is made of besides the machine: image, placement, metadata, resources.
+//! (pure) Fields of the pod: image, placement, metadata, resources.
 
 use crate::api::quantity::Bytes;
 use crate::api::vm::{Image, Machine, PullPolicy, names};
 use crate::api::{VirtualMachine, VirtualMachineSpec};
-use crate::controllers::vm::plan::machine::{hugepages, whole_mebibytes};
+use crate::controllers::vm::plan::machine::{Sizes, hugepages, whole_mebibytes};
+use crate::controllers::vm::plan::rights::Rights;
 use crate::settings;
 use k8s_openapi::api::core::v1::{
-    Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint,
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
 
-/// Where a pod may run, and before whom.
+/// The pod, except for its volumes and ports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodPlan {
+    /// Image of the runner.
+    pub image: String,
+    /// Pull policy of the image.
+    pub pull_policy: Option<String>,
+    /// Pull secrets of the image.
+    pub pull_secrets: Option<Vec<LocalObjectReference>>,
+    /// CPU, memory, huge pages and devices.
+    pub resources: ResourceRequirements,
+    /// Rights beyond Pod Security `restricted`.
+    pub rights: Rights,
+    /// Selection of the node, and priority.
+    pub placement: Placement,
+    /// The user's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The user's annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Termination grace period in seconds.
+    pub grace_period: i64,
+}
+
+impl PodPlan {
+    pub(super) fn new(vm: &VirtualMachine, sizes: &Sizes, settings: &settings::Reconciler) -> Self {
+        let spec = &vm.spec;
+        let (image, pull_policy) = image(spec.image.as_ref(), settings);
+        let rights = Rights::of(&spec.vm, &image, settings);
+        // A pod of the Java VM-Operator's runner is privileged and has all devices.
+        let accelerator = settings
+            .accelerator
+            .requested()
+            .filter(|_| !rights.as_java_runner);
+        let devices = accelerator.into_iter().chain(rights.tun_resource());
+        let resources = with_devices(resources(vm, sizes, settings), devices);
+        Self {
+            image,
+            pull_policy,
+            pull_secrets: spec
+                .image_pull_secrets
+                .clone()
+                .or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
+            resources: with_hugepages(resources, &spec.vm, sizes.maximum_ram),
+            rights,
+            placement: Placement::of(spec, &settings.pod_defaults),
+            labels: spec.pod_labels.clone().unwrap_or_default(),
+            annotations: annotations(spec),
+            grace_period: spec.grace_period(),
+        }
+    }
+}
+
+/// Selection of the node, and priority.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// The only node.
+    /// The only node, without the scheduler.
     pub node_name: Option<String>,
-    /// Labels of the node.
+    /// Labels that the node must have.
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Affinity.
+    /// Affinity and anti-affinity.
     pub affinity: Option<Affinity>,
-    /// Taints that do not keep it away.
+    /// Tolerated taints of the node.
     pub tolerations: Option<Vec<Toleration>>,
-    /// How it is spread among others.
+    /// Spread over nodes and zones.
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
-    /// Priority class.
+    /// Name of the priority class.
     pub priority_class_name: Option<String>,
-    /// Runtime class.
+    /// Name of the runtime class.
     pub runtime_class_name: Option<String>,
 }
 
 impl Placement {
-    /// What the VM says, else the settings.
-    pub(super) fn of(spec: &VirtualMachineSpec, defaults: &settings::PodDefaults) -> Self {
+    /// The fields of the VM, or the defaults of the configuration for fields that it does not have.
+    fn of(spec: &VirtualMachineSpec, defaults: &settings::PodDefaults) -> Self {
         Self {
             node_name: spec.node_name.clone(),
             node_selector: spec
@@ -54,8 +107,8 @@ impl Placement {
     }
 }
 
-/// The resources with one each of those that stand for devices.
-pub(super) fn with_devices<'a>(
+/// Adds one unit of each extended resource.
+fn with_devices<'a>(
     mut resources: ResourceRequirements,
     devices: impl Iterator<Item = &'a str>,
 ) -> ResourceRequirements {
@@ -70,8 +123,8 @@ pub(super) fn with_devices<'a>(
     resources
 }
 
-/// The resources with the huge pages of the machine's memory: Kubernetes wants as many requested as the limit is.
-pub(super) fn with_hugepages(
+/// Adds the huge pages of the guest's memory. For huge pages, Kubernetes requires equal requests and limits.
+fn with_hugepages(
     mut resources: ResourceRequirements,
     machine: &Machine,
     maximum: Bytes,
@@ -88,22 +141,20 @@ pub(super) fn with_hugepages(
     resources
 }
 
-/// The user's annotations of the pod, without those whose names are the operator's or the runner's.
-pub(super) fn annotations(spec: &VirtualMachineSpec) -> BTreeMap<String, String> {
-    let ours = |name: &String| {
+/// The user's annotations, without names that operator and runner use.
+fn annotations(spec: &VirtualMachineSpec) -> BTreeMap<String, String> {
+    let is_reserved = |name: &String| {
         names::ANNOTATION_PREFIXES
             .iter()
             .any(|prefix| name.starts_with(prefix))
     };
     let mut annotations = spec.pod_annotations.clone().unwrap_or_default();
-    annotations.retain(|name, _| !ours(name));
+    annotations.retain(|name, _| !is_reserved(name));
     annotations
 }
 
-pub(super) fn image(
-    image: Option<&Image>,
-    settings: &settings::Reconciler,
-) -> (String, Option<String>) {
+/// Image and pull policy. An image that the configuration replaces counts as none.
+fn image(image: Option<&Image>, settings: &settings::Reconciler) -> (String, Option<String>) {
     let default = || {
         (
             settings.runner_image.source.clone(),
@@ -138,17 +189,16 @@ pub(super) fn image(
     (reference, pull_policy)
 }
 
-/// The pod's resources: the user's as they are, else requests that follow the machine's current size.
+/// The resources of the VM, or requests for its current size.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "sizes of machines"
+    reason = "sizes of VMs"
 )]
-pub(super) fn resources(
+fn resources(
     vm: &VirtualMachine,
-    (_, cpus): (u32, u32),
-    (maximum, current): (Bytes, Option<Bytes>),
+    sizes: &Sizes,
     settings: &settings::Reconciler,
 ) -> ResourceRequirements {
     if let Some(given) = &vm.spec.resources {
@@ -158,12 +208,16 @@ pub(super) fn resources(
             claims: None,
         };
     }
-    let has_display = vm.spec.vm.display.spice.is_some();
+    let cpus = sizes.current_cpus;
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
-    // Huge pages are counted apart.
-    let of_guest = hugepages(&vm.spec.vm).map_or(current.unwrap_or(maximum), |_| Bytes(0));
-    let memory = (of_guest.0 as f64 / settings.ram_overcommit).floor() as u64;
-    let memory = memory.saturating_add(overhead(cpus, maximum, has_display).0);
+    // Huge pages are a resource of their own.
+    let guest_ram = match hugepages(&vm.spec.vm) {
+        Some(_) => Bytes(0),
+        None => sizes.current_ram.unwrap_or(sizes.maximum_ram),
+    };
+    let has_display = vm.spec.vm.display.spice.is_some();
+    let memory = (guest_ram.0 as f64 / settings.ram_overcommit).floor() as u64;
+    let memory = memory.saturating_add(overhead(cpus, sizes.maximum_ram, has_display).0);
     let requests = [
         ("cpu", format!("{millicpus}m")),
         ("memory", memory.to_string()),
@@ -177,14 +231,19 @@ pub(super) fn resources(
     }
 }
 
-/// Memory of the pod besides the guest's: 76 MiB, 1 MiB for each CPU, 28 MiB for a display, and a 512th of the machine's
-/// memory.
+/// Memory of the pod in addition to the guest's: 76 MiB, 1 MiB for each CPU, 28 MiB for a display, and 1/512 of the maximum
+/// memory for page tables, which take 8 bytes for each page of 4 KiB.
 ///
-/// Measured by `make bench-density` with the image's QEMU 10.0, besides the guest's memory and translated code: QEMU and runner
-/// take 66 MiB with one CPU, 68 with 4 and 79 with 16; with a display 75, 78 and 88, and 90, 93 and 103 while somebody looks at
-/// it. Up to a fifth more is reserved. Of that, 34 MiB are program files, which pods of one node share. What a display takes is
-/// for the pictures of screens, 8 MiB each in full HD, and what is kept of them to send less. Page tables take 8 bytes for each
-/// page of 4 KiB. Emulation (no KVM) needs more: QEMU keeps up to 1 GiB of translated code, which is not reckoned here.
+/// `make bench-density` measures it. With QEMU 10.0 of the image, QEMU and runner use, without translated code:
+///
+/// | CPUs | no display | display | display with a viewer |
+/// |---|---|---|---|
+/// | 1 | 66 MiB | 75 MiB | 90 MiB |
+/// | 4 | 68 MiB | 78 MiB | 93 MiB |
+/// | 16 | 79 MiB | 88 MiB | 103 MiB |
+///
+/// The request is up to a fifth larger. 34 MiB are program files, which the pods of a node share. A display needs 8 MiB for each
+/// full-HD screen, and a cache of images. Emulation without KVM needs up to 1 GiB more for translated code, which is not included.
 fn overhead(cpus: u32, maximum_ram: Bytes, has_display: bool) -> Bytes {
     let display = if has_display { 28 << 20 } else { 0 };
     Bytes((76 << 20) + (u64::from(cpus) << 20) + display + maximum_ram.0 / 512)

@@ -1,40 +1,40 @@
-//! (pure) What a VM's pod may do beyond Pod Security `restricted`, each for a cause of its own.
+//! (pure) Rights of a VM's pod beyond Pod Security `restricted`, and the feature that needs each.
 
 use crate::api::vm::{Forward, Machine, names};
 use crate::controllers::vm::plan::protocol;
 use crate::settings::{self, DeviceAccess, Policy};
 
-/// What a pod may do beyond Pod Security `restricted`: nothing, by default.
+/// Rights of a pod beyond Pod Security `restricted`. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The node's network and the capability to put a tap on one of its bridges; how the pod gets the device for it.
+    /// The node's network and the capability NET_ADMIN, to attach a tap to a bridge of the node.
     pub tap: Option<Tun>,
-    /// All of the node's devices, for `/dev/kvm` where no device plugin offers it. What comes with it, the runner gives up.
+    /// A privileged container, for `/dev/kvm` without a device plugin. The runner drops all other privileges.
     pub privileged: bool,
-    /// Root's user id, without capabilities, for block devices that belong to root.
+    /// User ID 0 without capabilities, for block devices that belong to root.
     pub root: bool,
-    /// All that the reference gives its runner, which is not ours to restrict: a privileged container of its image's user,
-    /// root, with a writable root and the node's network. Nothing of the above is set beside it.
-    pub as_reference: bool,
+    /// The pod of the Java VM-Operator, for its runner: a privileged container with the user of its image, a writable root file
+    /// system and the node's network. All other fields are then unset.
+    pub as_java_runner: bool,
 }
 
 /// How a pod gets `/dev/net/tun`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tun {
-    /// By that resource of a device plugin.
+    /// By an extended resource of a device plugin.
     Resource(String),
-    /// It is the node's own, mounted.
+    /// By a mount of the node's device.
     HostPath,
-    /// It is among the node's devices, all of which a privileged pod has.
+    /// By a privileged container, which has all devices of the node.
     Privileged,
 }
 
 impl Rights {
-    /// What that machine needs with that image.
+    /// The rights that the VM needs with that image.
     pub(super) fn of(machine: &Machine, image: &str, settings: &settings::Reconciler) -> Self {
         if image.starts_with(settings::REFERENCE_IMAGES) {
             return Self {
-                as_reference: true,
+                as_java_runner: true,
                 ..Self::default()
             };
         }
@@ -51,17 +51,17 @@ impl Rights {
             tap: has_tap.then(tun),
             privileged,
             root,
-            as_reference: false,
+            as_java_runner: false,
         }
     }
 
-    /// Whether the pod is in the node's network.
+    /// Whether the pod uses the node's network.
     #[must_use]
     pub fn host_network(&self) -> bool {
-        self.tap.is_some() || self.as_reference
+        self.tap.is_some() || self.as_java_runner
     }
 
-    /// The resource for taps that the pod asks for.
+    /// The extended resource for `/dev/net/tun` that the pod requests.
     pub(super) fn tun_resource(&self) -> Option<&str> {
         match &self.tap {
             Some(Tun::Resource(name)) => Some(name),
@@ -69,8 +69,8 @@ impl Rights {
         }
     }
 
-    /// The port of `/metrics`: the VM's, or else the usual one; that not where the VM uses it for something else, nor in
-    /// the node's network, where it would be open to all, and taken by another VM.
+    /// The port of `/metrics`: the port of the VM, or 9180. The default is not used if the VM uses the port, or in the node's
+    /// network, where it would be open to other hosts and could be in use by another VM.
     pub(super) fn metrics_port(
         &self,
         wanted: Option<i64>,
@@ -80,7 +80,7 @@ impl Rights {
         if wanted.is_some() {
             return wanted
                 .and_then(|port| u16::try_from(port).ok())
-                .filter(|_| !self.as_reference);
+                .filter(|_| !self.as_java_runner);
         }
         let port = names::METRICS_PORT;
         let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";

@@ -1,8 +1,8 @@
-//! (pure) The seed for cloud-init.
+//! (pure) The cloud-init seed.
 //!
-//! Its `instance-id` follows its content and the VM's UID: cloud-init runs anew when the seed has changed, and only then
-//! (the reference's follows every edit of the VM, B7). A VM that was taken over keeps the one that it had until its seed
-//! changes: else its guest would be set up a second time.
+//! Its `instance-id` is a hash of its content and the VM's UID, because cloud-init runs again if the ID changes. The Java
+//! VM-Operator changed the ID with every edit of the VM (B7). A VM of the Java VM-Operator retains its ID until its seed changes,
+//! so that its guest is not set up again.
 
 use crate::api::runner::config;
 use crate::api::vm::{CloudInit, SecretKeyRef, names};
@@ -14,18 +14,21 @@ use sha2::{Digest, Sha256};
 
 const INSTANCE_ID: &str = "instance-id";
 
-/// The `instance-id` of a VM that was taken over.
+/// The `instance-id` that a VM of the Java VM-Operator retains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KeptInstance {
-    /// It.
+pub struct RetainedInstance {
+    /// The ID.
     pub id: String,
-    /// The one that the seed would have otherwise: as long as that stays, this does.
+    /// The ID that this operator computes for the seed. The retained ID is valid as long as this one is unchanged.
     pub instead_of: String,
 }
 
-/// The seed that the runner makes.
-pub(super) fn seed(vm: &VirtualMachine, kept: Option<&KeptInstance>) -> Option<config::CloudInit> {
+/// The seed in the runner's configuration.
+pub(super) fn seed(
+    vm: &VirtualMachine,
+    retained: Option<&RetainedInstance>,
+) -> Option<config::CloudInit> {
     let seed = vm.spec.cloud_init.as_ref()?;
     let mut meta_data: serde_json::Map<_, _> = seed
         .meta_data
@@ -34,7 +37,8 @@ pub(super) fn seed(vm: &VirtualMachine, kept: Option<&KeptInstance>) -> Option<c
         .map(|(k, v)| (k.clone(), v.clone().into()))
         .collect();
     let instance_id = || {
-        kept.map_or_else(|| derived(vm, seed), |kept| kept.id.clone())
+        retained
+            .map_or_else(|| computed_id(vm, seed), |retained| retained.id.clone())
             .into()
     };
     meta_data.entry(INSTANCE_ID).or_insert_with(instance_id);
@@ -64,7 +68,7 @@ pub(super) fn seed(vm: &VirtualMachine, kept: Option<&KeptInstance>) -> Option<c
     })
 }
 
-/// Parts of the seed that come from secrets, with the names of their files.
+/// Files of the seed that come from Secrets, with their sources.
 pub(super) fn secrets(vm: &VirtualMachine) -> Vec<(&'static str, SecretKeyRef)> {
     let Some(seed) = &vm.spec.cloud_init else {
         return Vec::new();
@@ -79,8 +83,8 @@ pub(super) fn secrets(vm: &VirtualMachine) -> Vec<(&'static str, SecretKeyRef)> 
     sources.collect()
 }
 
-/// The `instance-id` from before the VM was taken over, if it is to be kept.
-pub(super) fn kept_instance(observed: &Observed) -> Option<KeptInstance> {
+/// The `instance-id` that the Java VM-Operator created, if it is still valid.
+pub(super) fn retained_instance(observed: &Observed) -> Option<RetainedInstance> {
     let vm = &observed.vm;
     let seed = vm.spec.cloud_init.as_ref()?;
     if seed
@@ -98,16 +102,16 @@ pub(super) fn kept_instance(observed: &Observed) -> Option<KeptInstance> {
     {
         return None;
     }
-    let instead_of = derived(vm, seed);
+    let instead_of = computed_id(vm, seed);
     if let Some(id) = present.config.java_instance_id.clone() {
-        return Some(KeptInstance { id, instead_of });
+        return Some(RetainedInstance { id, instead_of });
     }
-    let kept: KeptInstance =
+    let retained: RetainedInstance =
         serde_json::from_str(present.annotations().get(names::ANNOTATION_INSTANCE_ID)?).ok()?;
-    (kept.instead_of == instead_of).then_some(kept)
+    (retained.instead_of == instead_of).then_some(retained)
 }
 
-fn derived(vm: &VirtualMachine, seed: &CloudInit) -> String {
+fn computed_id(vm: &VirtualMachine, seed: &CloudInit) -> String {
     let mut hash = Sha256::new();
     hash.update(vm.uid().unwrap_or_default());
     hash.update(serde_json::to_vec(seed).unwrap_or_default());

@@ -1,23 +1,23 @@
-//! (pure) The load balancer service.
+//! (pure) The Service of type `LoadBalancer`.
 
 use crate::api::vm::{Forward, VirtualMachineSpec, names};
 use crate::controllers::vm::plan::protocol;
 use crate::settings::LoadBalancerService;
 use std::collections::BTreeMap;
 
-/// The load balancer service of a VM.
+/// The Service of type `LoadBalancer` of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePlan {
-    /// Labels besides ours.
+    /// Labels in addition to those of the operator.
     pub labels: BTreeMap<String, String>,
-    /// Annotations besides ours.
+    /// Annotations in addition to those of the operator.
     pub annotations: BTreeMap<String, String>,
-    /// Ports: name, number, protocol. Never empty.
+    /// Name, number and protocol of each port. Never empty.
     pub ports: Vec<(String, u16, &'static str)>,
 }
 
-/// The service, if the settings want one, the VM does not say no (`{}`), and there is a port to be reached: the
-/// display's, else those that lead into the guest.
+/// The Service, if the configuration enables it, `spec.loadBalancerService` is not `{}`, and the VM has a port: the port of the
+/// display, otherwise the forwarded ports.
 pub(super) fn service(
     spec: &VirtualMachineSpec,
     spice_port: Option<u16>,
@@ -49,14 +49,14 @@ pub(super) fn service(
         None => forwards.iter().filter_map(forwarded).collect(),
     };
     (!ports.is_empty()).then(|| ServicePlan {
-        labels: overlaid(labels, own.labels.unwrap_or_default()),
-        annotations: overlaid(annotations, own.annotations.unwrap_or_default()),
+        labels: merged(labels, own.labels.unwrap_or_default()),
+        annotations: merged(annotations, own.annotations.unwrap_or_default()),
         ports,
     })
 }
 
-/// The defaults with the VM's values over them, where null takes one away; without those that are the operator's.
-fn overlaid(
+/// The defaults, replaced by values of the VM. A null removes a default. Names that the operator uses are left out.
+fn merged(
     defaults: &BTreeMap<String, String>,
     own: BTreeMap<String, Option<String>>,
 ) -> BTreeMap<String, String> {

@@ -7,21 +7,19 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-fn planned(machine: Value) -> Result<Plan, Invalid> {
+fn planned(machine: Value) -> Result<Plan, Diagnosis> {
     plan(&alone(vm(machine)), &settings::Reconciler::default())
 }
 
-fn field_in_the_way(machine: Value) -> String {
-    planned(machine).unwrap_err().field
+fn invalid_field(machine: Value) -> String {
+    planned(machine).unwrap_err().subject
 }
 
 #[test]
-fn what_cannot_be_used_is_named_by_its_field() {
+fn invalid_value_is_named_by_its_field() {
     let disk = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
     for (machine, field) in [
         (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
-        (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
-        (json!({"maximumRam": "5Pi"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "1e99"}), "spec.vm.maximumRam"),
         (
             json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}),
@@ -48,13 +46,13 @@ fn what_cannot_be_used_is_named_by_its_field() {
             "spec.vm.networks[0].user.forward[0].port",
         ),
     ] {
-        assert_eq!(field_in_the_way(machine.clone()), field, "{machine}");
+        assert_eq!(invalid_field(machine.clone()), field, "{machine}");
     }
 }
 
 #[test]
 fn b12_a_topology_gives_the_maximum_of_cpus() {
-    // B12: the reference took such a machine for one with a single CPU.
+    // B12: the Java VM-Operator gave such a VM a single CPU.
     let topology = json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}});
     let machine = planned(topology).unwrap().config.vm.unwrap();
     assert_eq!(
@@ -69,7 +67,7 @@ fn b12_a_topology_gives_the_maximum_of_cpus() {
 }
 
 #[test]
-fn metrics_give_way_to_a_port_of_the_vms_own() {
+fn default_metrics_port_is_not_used_if_the_vm_uses_it() {
     let port = |machine: Value| planned(machine).unwrap().config.metrics_port;
     let forward = |protocol: &str| json!({"networks": [{"user": {"forward": [{"port": 9180, "guestPort": 80, "protocol": protocol}]}}]});
     assert_eq!(port(json!({})), Some(9180));
@@ -81,7 +79,7 @@ fn metrics_give_way_to_a_port_of_the_vms_own() {
 }
 
 #[test]
-fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
+fn configured_metrics_port_is_used_also_in_the_nodes_network() {
     let planned = |networks: Value, display: Value| {
         let mut vm = vm(json!({"networks": networks, "display": display}));
         vm.spec.metrics_port = Some(9281);
@@ -96,7 +94,7 @@ fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
         );
     }
     let forward = json!([{"user": {"forward": [{"port": 9281, "guestPort": 80}]}}]);
-    let field = |planned: Result<Plan, Invalid>| planned.unwrap_err().field;
+    let field = |planned: Result<Plan, Diagnosis>| planned.unwrap_err().subject;
     assert_eq!(field(planned(json!([]), spice(9281))), "spec.metricsPort");
     assert_eq!(
         field(planned(forward, spice(5900))),
@@ -105,24 +103,24 @@ fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
 }
 
 #[test]
-fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
+fn only_taps_need_the_nodes_network_and_a_device() {
     let tap =
         json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
     let of = |settings: &settings::Reconciler| plan(&alone(vm(tap.clone())), settings).unwrap();
     let resource = |plan: &Plan| {
-        let devices = plan.resources.limits.clone().unwrap_or_default();
+        let devices = plan.pod.resources.limits.clone().unwrap_or_default();
         devices.into_keys().collect::<Vec<_>>()
     };
     let mut settings = settings::Reconciler::default();
     let plan = of(&settings);
     assert_eq!(
-        plan.rights.tap,
+        plan.pod.rights.tap,
         Some(Tun::Resource(names::RESOURCE_TUN.to_owned()))
     );
     assert_eq!(resource(&plan), [names::RESOURCE_TUN]);
     assert_eq!(
         plan.config.metrics_port, None,
-        "it would be open to all on the node's address"
+        "it would be open to other hosts at the node's address"
     );
     let networks = plan.config.vm.unwrap().network;
     let types: Vec<_> = networks.iter().map(|network| network.type_).collect();
@@ -134,14 +132,14 @@ fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
     settings.tap.host_path = true;
     let plan = of(&settings);
     assert_eq!(
-        (&plan.rights.tap, resource(&plan)),
+        (&plan.pod.rights.tap, resource(&plan)),
         (&Some(Tun::HostPath), vec![])
     );
-    assert_eq!(planned(json!({})).unwrap().rights, Rights::default());
+    assert_eq!(planned(json!({})).unwrap().pod.rights, Rights::default());
 }
 
 #[test]
-fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it() {
+fn privileged_pod_requests_no_resource_and_emulation_needs_no_privilege() {
     let of = |policy| {
         let accelerator = settings::Accelerator {
             policy,
@@ -157,18 +155,18 @@ fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_
     let auto = of(settings::Policy::Auto);
     assert_eq!(
         (
-            auto.rights.privileged,
-            &auto.rights.tap,
-            &auto.resources.limits
+            auto.pod.rights.privileged,
+            &auto.pod.rights.tap,
+            &auto.pod.resources.limits
         ),
         (true, &Some(Tun::Privileged), &None)
     );
     let emulated = of(settings::Policy::Tcg);
-    assert!(!emulated.rights.privileged && emulated.resources.limits.is_some());
+    assert!(!emulated.pod.rights.privileged && emulated.pod.resources.limits.is_some());
 }
 
 #[test]
-fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
+fn display_without_password_is_not_open_at_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
         let config = planned(json!({"networks": networks, "display": display}))
@@ -185,7 +183,7 @@ fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
 }
 
 #[test]
-fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
+fn maximum_below_the_current_number_of_cpus_is_raised() {
     let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3}))
         .unwrap()
         .config
@@ -198,7 +196,7 @@ fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
 }
 
 #[test]
-fn a_claim_of_another_vm_is_not_used() {
+fn pvc_of_another_vm_is_not_used() {
     let mut observed = alone(vm(
         json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]}),
     ));
@@ -212,18 +210,18 @@ fn a_claim_of_another_vm_is_not_used() {
     };
     assert_eq!(claim(json!({})), Ok(1));
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "vm"})), Ok(1));
-    // Whoever deploys applications uses this label, too.
+    // Other applications use this label too.
     assert_eq!(claim(json!({names::LABEL_INSTANCE: "shop"})), Ok(1));
     for name in [names::APP_NAME, names::LEGACY_APP_NAME] {
         let invalid =
             claim(json!({names::LABEL_NAME: name, names::LABEL_INSTANCE: "vm-c"})).unwrap_err();
-        assert!(invalid.why.contains("vm-c"), "{}", invalid.why);
+        assert!(invalid.problem.contains("vm-c"), "{}", invalid.problem);
     }
 }
 
 #[test]
-fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
-    // The reference hands QEMU the wanted number as the maximum, and QEMU fills up the part that is not given.
+fn topology_with_an_unspecified_part_grows_to_the_current_number_of_cpus() {
+    // The Java VM-Operator passes the current number as the maximum, and QEMU chooses the unspecified part.
     let machine = planned(json!({"cpuTopology": {"sockets": 2}, "currentCpus": 6}))
         .unwrap()
         .config
@@ -235,14 +233,14 @@ fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
     );
     let closed = json!({"sockets": 2, "coresPerDie": 1, "threadsPerCore": 1});
     assert_eq!(
-        field_in_the_way(json!({"cpuTopology": closed, "currentCpus": 6})),
+        invalid_field(json!({"cpuTopology": closed, "currentCpus": 6})),
         "spec.vm.currentCpus"
     );
 }
 
 #[test]
-fn a_stored_balloon_above_the_memory_means_all_of_it() {
-    // B39: in the reference such a VM runs, so one that was stored there runs here.
+fn stored_current_ram_above_the_maximum_means_all_memory() {
+    // B39: the Java VM-Operator stored and ran such VMs.
     let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"}))
         .unwrap()
         .config
@@ -252,11 +250,11 @@ fn a_stored_balloon_above_the_memory_means_all_of_it() {
 }
 
 #[test]
-fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
+fn b43_requests_follow_the_current_size_with_overhead_of_qemu() {
     let mut machine = json!({
         "maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi", "display": {},
     });
-    let requests = |machine| planned(machine).unwrap().resources.requests.unwrap();
+    let requests = |machine| planned(machine).unwrap().pod.resources.requests.unwrap();
     let without_display = requests(machine.clone());
     assert_eq!(without_display["cpu"].0, "1500m");
     // 5 GiB / 1.25, and 76 MiB + 3 × 1 MiB + 8 GiB / 512.
@@ -272,7 +270,7 @@ fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
 }
 
 #[test]
-fn the_references_image_is_replaced_and_any_other_kept() {
+fn only_the_image_of_the_java_vm_operator_is_replaced() {
     let settings = settings::Reconciler::default();
     let of = |source: &str| {
         let mut vm = vm(json!({}));
@@ -280,15 +278,15 @@ fn the_references_image_is_replaced_and_any_other_kept() {
             source: Some(source.to_owned()),
             ..Image::default()
         });
-        plan(&alone(vm), &settings).unwrap().image
+        plan(&alone(vm), &settings).unwrap().pod.image
     };
-    let reference = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
-    assert_eq!(of(reference), settings.runner_image.source);
+    let java_image = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
+    assert_eq!(of(java_image), settings.runner_image.source);
     assert_eq!(of("example.org/runner:1"), "example.org/runner:1");
 }
 
 #[test]
-fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_needs() {
+fn retained_java_runner_has_the_pod_of_the_java_vm_operator() {
     let settings = settings::Reconciler {
         replaced_images: Vec::new(),
         ..Default::default()
@@ -303,16 +301,16 @@ fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_
     };
     let kept = of("ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest");
     assert_eq!(
-        kept.rights,
+        kept.pod.rights,
         Rights {
-            as_reference: true,
+            as_java_runner: true,
             ..Rights::default()
         }
     );
     assert_eq!(
-        (&kept.resources.limits, kept.config.metrics_port),
+        (&kept.pod.resources.limits, kept.config.metrics_port),
         (&None, None),
-        "it asks for no device, and has no metrics"
+        "no device resource, and no metrics"
     );
     let pod = crate::controllers::vm::objects::build(&kept).pod;
     let spec = pod.spec.unwrap();
@@ -325,14 +323,14 @@ fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_
     assert_eq!(
         security,
         json!({"privileged": true}),
-        "as the reference makes it"
+        "as in the Java VM-Operator"
     );
-    assert!(!of("example.org/runner:1").rights.as_reference);
+    assert!(!of("example.org/runner:1").pod.rights.as_java_runner);
 }
 
 #[test]
-fn the_seeds_instance_id_follows_its_content_only() {
-    // B7: the reference's followed every edit of the VM.
+fn instance_id_changes_only_with_the_seed() {
+    // B7: the Java VM-Operator changed it with every edit of the VM.
     let id = |generation, user: &str| {
         let mut vm = vm(json!({}));
         vm.metadata.generation = Some(generation);
@@ -349,7 +347,7 @@ fn the_seeds_instance_id_follows_its_content_only() {
 }
 
 #[test]
-fn what_the_operator_sets_on_the_pod_is_not_the_users() {
+fn reserved_labels_and_annotations_of_users_are_ignored() {
     let mut vm = vm(json!({}));
     let annotations = [
         ("vmrunner.jdrupes.org/cmVersion", "1"),
@@ -387,7 +385,7 @@ fn what_the_operator_sets_on_the_pod_is_not_the_users() {
 }
 
 #[test]
-fn the_log_level_is_the_vms_else_that_of_the_settings() {
+fn log_level_of_the_vm_has_precedence_over_the_configuration() {
     let mut settings = settings::Reconciler::default();
     let level = |own: Option<&str>, settings: &settings::Reconciler| {
         let mut vm = vm(json!({}));
@@ -401,11 +399,11 @@ fn the_log_level_is_the_vms_else_that_of_the_settings() {
     );
     settings.logging_properties = Some(".level=WARNING".to_owned());
     assert_eq!(level(None, &settings).as_deref(), Some("warn"));
-    // Which is the runner's own default.
+    // The runner's default.
     assert_eq!(level(Some(".level=INFO"), &settings), None);
 }
 
-/// A VM whose seed is that long, in parts of which each has a line of its own in a file for people.
+/// A VM with a seed and a logging configuration of these sizes. Indentation puts each part of the seed on a line of its own.
 fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
     let mut vm = vm(json!({}));
     let part = json!({"n": [1, 2, 3, 4]});
@@ -416,15 +414,15 @@ fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
 }
 
 #[test]
-fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_wasted() {
+fn content_that_exceeds_a_config_map_is_named_by_its_field_and_large_files_have_no_indentation() {
     const KIB: usize = 1 << 10;
-    let tried = |seed, logging| {
+    let planned = |seed, logging| {
         plan(
             &alone(with_seed(seed, logging)),
             &settings::Reconciler::default(),
         )
     };
-    let plan = tried(1000 * KIB, 0).unwrap();
+    let plan = planned(1000 * KIB, 0).unwrap();
     let data = crate::controllers::vm::objects::build(&plan)
         .config_map
         .data
@@ -440,19 +438,19 @@ fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_was
         (1000 * KIB, 30 * KIB, "spec.cloudInit"),
         (30 * KIB, 1000 * KIB, "spec.loggingProperties"),
     ] {
-        let refused = tried(seed, logging).unwrap_err();
-        assert_eq!(refused.field, field);
+        let invalid = planned(seed, logging).unwrap_err();
+        assert_eq!(invalid.subject, field);
         assert!(
-            refused.why.contains("1048576") && !refused.next_step.is_empty(),
-            "{refused:?}"
+            invalid.problem.contains("1048576") && !invalid.next_step.is_empty(),
+            "{invalid:?}"
         );
     }
-    // One that is short is for people to read.
-    assert!(tried(10, 0).unwrap().config_file.lines().count() > 10);
+    // A small file is indented.
+    assert!(planned(10, 0).unwrap().config_file.lines().count() > 10);
 }
 
 #[test]
-fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_it_first() {
+fn writable_image_repository_is_not_a_read_only_volume() {
     let is_read_only = |modes: Option<Value>| {
         let mut observed = alone(vm(json!({})));
         let claim = modes.map(|modes| json!({"metadata": {}, "spec": {"accessModes": modes}}));
@@ -469,12 +467,12 @@ fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_
     );
     assert!(
         is_read_only(None),
-        "the settings' default is the reference's"
+        "the default of the configuration and of the Java VM-Operator"
     );
 }
 
 #[test]
-fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them() {
+fn huge_pages_are_a_resource_of_their_own_and_memory_is_a_multiple_of_their_size() {
     let machine = |ram: &str, size: &str| json!({"maximumRam": ram, "memory": {"hugepages": {"pageSize": size}}});
     let (ordinary, huge) = (
         planned(json!({"maximumRam": "4Gi"})).unwrap(),
@@ -486,12 +484,12 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
             .and_then(|amounts| amounts.get(name))
             .map(|amount| amount.0.clone())
     };
-    for amounts in [&huge.resources.requests, &huge.resources.limits] {
+    for amounts in [&huge.pod.resources.requests, &huge.pod.resources.limits] {
         assert_eq!(amount(amounts, "hugepages-2Mi").as_deref(), Some("4Gi"));
     }
-    assert_eq!(amount(&huge.resources.limits, "memory"), None);
+    assert_eq!(amount(&huge.pod.resources.limits, "memory"), None);
     let memory = |plan: &Plan| {
-        amount(&plan.resources.requests, "memory")
+        amount(&plan.pod.resources.requests, "memory")
             .unwrap()
             .parse::<u64>()
             .unwrap()
@@ -502,16 +500,16 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
         (vm.hugepages, vm.shared_memory),
         (Some(PageSize::Large), false)
     );
-    let refused = planned(machine("1536Mi", "1Gi")).unwrap_err();
+    let invalid = planned(machine("1536Mi", "1Gi")).unwrap_err();
     assert_eq!(
-        (refused.field.as_str(), refused.next_step.as_str()),
+        (invalid.subject.as_str(), invalid.next_step.as_str()),
         ("spec.vm.maximumRam", "give a multiple of 1Gi, such as 2Gi")
     );
-    // Also where it was not written in whole MiB.
+    // Also if it is not in whole MiB.
     assert!(
         planned(machine("1G", "2Mi"))
             .unwrap_err()
-            .why
+            .problem
             .contains("\"1G\"")
     );
 }

@@ -3,13 +3,13 @@ use crate::controllers::vm::decide::decide;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::report::*;
 
-fn reason(observed: &Observed, problem: Option<Problem>) -> (&'static str, bool) {
+fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);
     (ready.reason.as_str(), ready.reason.is_ready())
 }
 
 #[test]
-fn ready_says_what_state_a_vm_is_in() {
+fn ready_has_the_state_of_the_vm_or_its_blocking_condition() {
     let running = || vm(json!({"state": "Running"}));
     let alive = || pod(json!({"phase": "Running"}));
     assert_eq!(reason(&alone(running()), None), ("Starting", false));
@@ -31,10 +31,7 @@ fn ready_says_what_state_a_vm_is_in() {
     );
     let crashed = with_pod(seen_running(running()), pod(ended("", 5)));
     assert_eq!(reason(&crashed, None), ("RestartBackoff", false));
-    let problem = Problem {
-        reason: ReadyReason::ImagePullFailed,
-        message: String::new(),
-    };
+    let problem = Diagnosis::documented(ReadyReason::ImagePullFailed, "", "");
     assert_eq!(
         reason(&with_pod(running(), alive()), Some(problem)),
         ("ImagePullFailed", false)
@@ -42,38 +39,38 @@ fn ready_says_what_state_a_vm_is_in() {
 }
 
 #[test]
-fn who_stops_a_guest_is_told_how_to_switch_it_off() {
+fn stopping_vm_has_the_command_to_power_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
-    let is_told =
+    let has_command =
         |observed: Observed| message(observed).contains("kubectl exec vm -- vm-runner power-off");
     let waits = || pod(json!({"phase": "Pending"}));
-    assert!(is_told(with_pod(
+    assert!(has_command(with_pod(
         stopped(),
         pod(json!({"phase": "Running"}))
     )));
     assert!(
-        !is_told(with_pod(stopped(), waits())),
-        "no container takes a command"
+        !has_command(with_pod(stopped(), waits())),
+        "no container is running"
     );
     assert!(
-        is_told(with_pod(seen_running(stopped()), waits())),
-        "the runner tells sooner than the kubelet"
+        has_command(with_pod(seen_running(stopped()), waits())),
+        "the runner reports before the kubelet"
     );
 }
 
 #[test]
-fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
+fn inaccessible_data_is_reported_until_the_vm_runs_or_is_stopped() {
     let message =
         "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
     let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
     let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
-    let told = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
+    let reported = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
     assert_eq!(
-        (told.type_, told.status, told.message.as_str()),
+        (reported.type_, reported.status, reported.message.as_str()),
         ("DataAccessible", false, message)
     );
-    // The same end, remembered while the next pod comes up.
+    // The same exit, in the status while the next pod starts.
     let remember = |mut vm: VirtualMachine| {
         let Decision::Remember(restarts) = decide(&failed, true) else {
             panic!("{:?}", decide(&failed, true))
@@ -81,56 +78,56 @@ fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
         vm.status.as_mut().unwrap().restarts = Some(restarts);
         vm
     };
-    let told =
+    let reported =
         |observed: &Observed| data_not_accessible(observed, &decide(observed, true)).is_some();
     let alive = || pod(json!({"phase": "Running"}));
-    assert!(told(&with_pod(
+    assert!(reported(&with_pod(
         remember(vm(json!({"state": "Running"}))),
         alive()
     )));
-    assert!(!told(&with_pod(
+    assert!(!reported(&with_pod(
         remember(seen_running(vm(json!({"state": "Running"})))),
         alive()
     )));
-    assert!(!told(&with_pod(
+    assert!(!reported(&with_pod(
         remember(vm(json!({"state": "Stopped"}))),
         alive()
     )));
     let crashed = with_pod(vm(json!({"state": "Running"})), pod(ended("", 5)));
-    assert!(!told(&crashed));
+    assert!(!reported(&crashed));
 }
 
 #[test]
-fn a_dead_vm_never_stays_running() {
+fn status_of_a_stopped_runner_is_reset() {
     let running = || seen_running(vm(json!({"state": "Running"})));
     assert_eq!(
-        stopped_runner_fields(&with_pod(running(), pod(json!({"phase": "Running"})))),
+        stopped_runner_status(&with_pod(running(), pod(json!({"phase": "Running"})))),
         None
     );
     for observed in [alone(running()), with_pod(running(), pod(ended("", 5)))] {
-        let body = stopped_runner_fields(&observed).unwrap();
+        let body = stopped_runner_status(&observed).unwrap();
         assert_eq!(body["status"]["cpus"], 0);
         assert_eq!(body["status"]["conditions"][0]["status"], "False");
         assert_eq!(body["metadata"]["resourceVersion"], "10");
     }
     assert_eq!(
-        stopped_runner_fields(&alone(vm(json!({"state": "Running"})))),
+        stopped_runner_status(&alone(vm(json!({"state": "Running"})))),
         None
     );
 }
 
 #[test]
-fn a_status_that_is_there_already_is_not_written_again() {
+fn unchanged_status_is_not_written() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-    let told = Told {
+    let reported = OperatorFields {
         ready: &ready,
         notes: Some(&[]),
         restarts: None,
         restart_request: None,
-        words_stay: false,
+        retain_rejections: false,
     };
-    let written = operator_fields(&vm, &told, now()).unwrap();
+    let written = operator_status(&vm, &reported, now()).unwrap();
     let status = vm.status.as_mut().unwrap();
     status.observed_generation = Some(3);
     status
@@ -139,13 +136,13 @@ fn a_status_that_is_there_already_is_not_written_again() {
     let later = now()
         .checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60))
         .unwrap();
-    assert_eq!(operator_fields(&vm, &told, later), None);
+    assert_eq!(operator_status(&vm, &reported, later), None);
     vm.metadata.generation = Some(4);
-    assert!(operator_fields(&vm, &told, later).is_some());
+    assert!(operator_status(&vm, &reported, later).is_some());
 }
 
 #[test]
-fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
+fn additional_condition_is_retained_until_it_is_known_to_be_absent() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let note = [Wanted {
@@ -154,20 +151,20 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         reason: ConditionReason::Deferred,
         message: "m".to_owned(),
     }];
-    let told = |notes| Told {
+    let reported = |notes| OperatorFields {
         ready: &ready,
         notes,
         restarts: None,
         restart_request: None,
-        words_stay: false,
+        retain_rejections: false,
     };
-    let written = operator_fields(&vm, &told(Some(&note)), now()).unwrap();
+    let written = operator_status(&vm, &reported(Some(&note)), now()).unwrap();
     let status = vm.status.as_mut().unwrap();
     status.observed_generation = Some(3);
     status.conditions = serde_json::from_value(written["status"]["conditions"].clone()).unwrap();
     assert_eq!(status.conditions.len(), 2);
-    assert_eq!(operator_fields(&vm, &told(Some(&note)), now()), None);
-    assert_eq!(operator_fields(&vm, &told(None), now()), None);
-    let written = operator_fields(&vm, &told(Some(&[])), now()).unwrap();
+    assert_eq!(operator_status(&vm, &reported(Some(&note)), now()), None);
+    assert_eq!(operator_status(&vm, &reported(None), now()), None);
+    let written = operator_status(&vm, &reported(Some(&[])), now()).unwrap();
     assert_eq!(written["status"]["conditions"].as_array().unwrap().len(), 1);
 }

@@ -1,5 +1,5 @@
-//! (pure) The pod that fetches an image: as restricted as a VM's, without an account, and the only one that may write
-//! the image repository.
+//! (pure) The download pod of a CD image. It is as restricted as the pod of a VM, has no service account, and is the only pod that
+//! can write to the image repository.
 
 use crate::api::runner::fetch::{Request, shown};
 use crate::api::vm::names;
@@ -18,76 +18,43 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
-/// What Kubernetes gives the pod beyond the program's own deadline, which ends it with a word.
-const SLACK: u64 = 120;
-/// Seconds that the program has to end.
-const GRACE: i64 = 10;
-/// Volume and file of the certificate authorities that the settings name.
+/// Seconds from the deadline of the program, which exits with a message, until the deadline of the pod, which has none.
+const DEADLINE_MARGIN_SECONDS: u64 = 120;
+const GRACE_PERIOD_SECONDS: i64 = 10;
+/// Volume and file of the configured certificate authorities.
 const AUTHORITIES: &str = "authorities";
 const AUTHORITIES_FILE: &str = "ca.crt";
 
-/// The pod.
+/// The download pod for an attempt.
 pub(super) fn build(
     remote: &Remote,
     attempt: &Attempt,
     namespace: &str,
     settings: &settings::Reconciler,
 ) -> Pod {
-    let name = remote.pod_name();
     let fetch = &settings.image_repository.fetch;
-    let request = Request {
-        url: remote.url.clone(),
-        to: remote.path(),
-        sha256: remote.sha256.clone(),
-        max_bytes: Some(fetch.max_size.0),
-        deadline: Some(fetch.deadline),
-        schemes: fetch.schemes.clone(),
-        authorities: fetch
-            .authorities
-            .config_map
-            .as_ref()
-            .map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
-    };
     let (volumes, volume_mounts) = volumes(&fetch.authorities);
-    let container = Container {
-        name: name.clone(),
-        image: Some(settings.runner_image.source.clone()),
-        image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
-        args: Some(request.arguments()),
-        resources: Some(resources()),
-        security_context: Some(restricted()),
-        env: environment(fetch),
-        env_from: fetch.proxy_secret.clone().map(|name| {
-            let secret_ref = Some(SecretEnvSource {
-                name,
-                optional: None,
-            });
-            vec![EnvFromSource {
-                secret_ref,
-                ..EnvFromSource::default()
-            }]
-        }),
-        volume_mounts: Some(volume_mounts),
-        ..Container::default()
-    };
     let spec = PodSpec {
-        containers: vec![container],
+        containers: vec![container(remote, volume_mounts, settings)],
         volumes: Some(volumes),
         security_context: Some(pod_security(&Rights::default())),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
-        // The operator tries again, as it knows after which pause, and whether that is of use.
+        // The operator retries, because it knows the backoff and the failures for which a retry is useless.
         restart_policy: Some("Never".to_owned()),
-        active_deadline_seconds: i64::try_from(fetch.deadline.saturating_add(SLACK)).ok(),
-        termination_grace_period_seconds: Some(GRACE),
-        // Where VMs may run, as the repository may be there only.
+        active_deadline_seconds: i64::try_from(
+            fetch.deadline.saturating_add(DEADLINE_MARGIN_SECONDS),
+        )
+        .ok(),
+        termination_grace_period_seconds: Some(GRACE_PERIOD_SECONDS),
+        // The nodes of VMs, because the volume of the repository may be on these nodes only.
         node_selector: settings.pod_defaults.node_selector.clone(),
         tolerations: settings.pod_defaults.tolerations.clone(),
         image_pull_secrets: settings.pod_defaults.image_pull_secrets.clone(),
         ..PodSpec::default()
     };
     let metadata = ObjectMeta {
-        name: Some(name),
+        name: Some(remote.pod_name()),
         namespace: Some(namespace.to_owned()),
         labels: Some(labels()),
         annotations: Some(annotations(remote, attempt)),
@@ -100,11 +67,51 @@ pub(super) fn build(
     }
 }
 
+fn container(
+    remote: &Remote,
+    volume_mounts: Vec<VolumeMount>,
+    settings: &settings::Reconciler,
+) -> Container {
+    let fetch = &settings.image_repository.fetch;
+    let proxies = |name: &String| EnvFromSource {
+        secret_ref: Some(SecretEnvSource {
+            name: name.clone(),
+            optional: None,
+        }),
+        ..EnvFromSource::default()
+    };
+    Container {
+        name: remote.pod_name(),
+        image: Some(settings.runner_image.source.clone()),
+        image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
+        args: Some(request(remote, fetch).arguments()),
+        resources: Some(resources()),
+        security_context: Some(restricted()),
+        env: environment(fetch),
+        env_from: fetch.proxy_secret.as_ref().map(|name| vec![proxies(name)]),
+        volume_mounts: Some(volume_mounts),
+        ..Container::default()
+    }
+}
+
+fn request(remote: &Remote, fetch: &FetchSettings) -> Request {
+    let authorities = fetch.authorities.config_map.as_ref();
+    Request {
+        url: remote.url.clone(),
+        to: remote.path(),
+        sha256: remote.sha256.clone(),
+        max_bytes: Some(fetch.max_size.0),
+        deadline: Some(fetch.deadline),
+        schemes: fetch.schemes.clone(),
+        authorities: authorities.map(|_| format!("{}/{AUTHORITIES_FILE}", authorities_dir())),
+    }
+}
+
 fn authorities_dir() -> String {
     format!("{}/{AUTHORITIES}", names::CONFIG_DIR)
 }
 
-/// The repository, and the certificate authorities if there are some.
+/// The image repository, and the certificate authorities if they are configured.
 fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<VolumeMount>) {
     let mount = |name: &str, mount_path: String| VolumeMount {
         name: name.to_owned(),
@@ -147,7 +154,7 @@ fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<V
     (volumes, mounts)
 }
 
-/// What the settings name by value; it wins over the same of the Secret.
+/// The configured proxies. They take precedence over variables of the Secret.
 fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
     let named = [
         ("HTTP_PROXY", &fetch.http_proxy),
@@ -189,7 +196,7 @@ fn annotations(remote: &Remote, attempt: &Attempt) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The program holds one buffer; what is in the page cache can be dropped once it is written.
+/// The program needs memory for one buffer. The page cache counts towards the limit, and the kernel can reclaim it.
 fn resources() -> ResourceRequirements {
     let amounts = |amounts: &[(&str, &str)]| {
         let amounts = amounts

@@ -1,0 +1,161 @@
+//! (pure) The volumes of the pod of a VM, and their mounts.
+
+use crate::api::vm::{SecretKeyRef, names};
+use crate::controllers::vm::objects::Plan;
+use crate::controllers::vm::plan::{Place, Tun};
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, HostPathVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource,
+    ProjectedVolumeSource, SecretProjection, Volume, VolumeMount, VolumeProjection,
+};
+
+const CONFIG: &str = "config";
+const RUNNER_DATA: &str = "runner-data";
+const SEED: &str = "seed";
+const TUN: &str = "tun";
+
+pub(super) fn mounts(plan: &Plan) -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only| VolumeMount {
+        name: name.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(read_only).filter(|read_only| *read_only),
+        ..VolumeMount::default()
+    };
+    let images = plan.has_cd_drive.then(|| {
+        mount(
+            names::IMAGE_REPOSITORY_CLAIM,
+            names::IMAGE_REPOSITORY_DIR,
+            true,
+        )
+    });
+    let files = plan.disks.iter().filter(|disk| disk.place != Place::Device);
+    let files = files.map(|disk| mount(&disk.name, &disk.directory(), false));
+    let seed = (!plan.seed_secrets.is_empty()).then(|| mount(SEED, names::SEED_DIR, true));
+    let tun = mounts_tun(plan).then(|| mount(TUN, names::TUN_DEVICE, false));
+    [
+        mount(CONFIG, names::CONFIG_DIR, true),
+        mount(RUNNER_DATA, names::DATA_DIR, false),
+    ]
+    .into_iter()
+    .chain(seed)
+    .chain(images)
+    .chain(files)
+    .chain(tun)
+    .collect()
+}
+
+pub(super) fn volumes(plan: &Plan) -> Vec<Volume> {
+    let claim = |name: &str, claim: String, read_only| Volume {
+        name: name.to_owned(),
+        persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+            claim_name: claim,
+            read_only: Some(read_only).filter(|read_only| *read_only),
+        }),
+        ..Volume::default()
+    };
+    // A VM without a CD drive does not mount the repository and needs no shared storage. VMs mount it read-only. The volume itself
+    // is read-only only if no pod can write to it: the kubelet gives a writable volume to the group of the pod that mounts it
+    // first, and later download pods need that group.
+    let repository = names::IMAGE_REPOSITORY_CLAIM;
+    let images = || {
+        claim(
+            repository,
+            repository.to_owned(),
+            plan.repository_is_read_only,
+        )
+    };
+    let images = plan.has_cd_drive.then(images);
+    let disks = plan
+        .disks
+        .iter()
+        .map(|disk| claim(&disk.name, disk.claim.clone(), false));
+    [
+        config_volume(plan),
+        claim(RUNNER_DATA, plan.runner_data_claim.clone(), false),
+    ]
+    .into_iter()
+    .chain(seed_volume(plan))
+    .chain(images)
+    .chain(disks)
+    .chain(mounts_tun(plan).then(tun_volume))
+    .collect()
+}
+
+fn mounts_tun(plan: &Plan) -> bool {
+    plan.pod.rights.tap == Some(Tun::HostPath)
+}
+
+fn tun_volume() -> Volume {
+    let host_path = HostPathVolumeSource {
+        path: names::TUN_DEVICE.to_owned(),
+        type_: Some("CharDevice".to_owned()),
+    };
+    Volume {
+        name: TUN.to_owned(),
+        host_path: Some(host_path),
+        ..Volume::default()
+    }
+}
+
+fn config_volume(plan: &Plan) -> Volume {
+    let config_map = VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: plan.name.clone(),
+            ..ConfigMapProjection::default()
+        }),
+        ..VolumeProjection::default()
+    };
+    let secret = |items| {
+        plan.display_secret.as_ref().map(|name| VolumeProjection {
+            secret: Some(SecretProjection {
+                name: name.clone(),
+                items,
+                optional: None,
+            }),
+            ..VolumeProjection::default()
+        })
+    };
+    // The key is named, so that the pod does not start if the Secret has no password.
+    let password = KeyToPath {
+        key: names::SECRET_PASSWORD.to_owned(),
+        path: names::SECRET_PASSWORD.to_owned(),
+        ..KeyToPath::default()
+    };
+    let sources = [config_map]
+        .into_iter()
+        .chain(secret(None))
+        .chain(secret(Some(vec![password])))
+        .collect();
+    projected(CONFIG, sources)
+}
+
+/// A volume of its own: without one of its Secrets, the kubelet stops updating a volume, and users may delete these Secrets after
+/// the first start of the guest.
+fn seed_volume(plan: &Plan) -> Option<Volume> {
+    let source = |(file, from): &(&str, SecretKeyRef)| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: from.name.clone(),
+            items: Some(vec![KeyToPath {
+                key: from.key.clone(),
+                path: (*file).to_owned(),
+                ..KeyToPath::default()
+            }]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let sources: Vec<_> = plan.seed_secrets.iter().map(source).collect();
+    (!sources.is_empty()).then(|| projected(SEED, sources))
+}
+
+fn projected(name: &str, sources: Vec<VolumeProjection>) -> Volume {
+    // Readable by root and by the runner's group, which fsGroup sets.
+    let projected = ProjectedVolumeSource {
+        default_mode: Some(0o440),
+        sources: Some(sources),
+    };
+    Volume {
+        name: name.to_owned(),
+        projected: Some(projected),
+        ..Volume::default()
+    }
+}

@@ -1,0 +1,161 @@
+//! (pure) The condition `Ready`: its reason and its message.
+
+use crate::api::conditions::{self, ReadyReason, Wanted};
+use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::{POD_DELETED, Restarts, State};
+use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
+
+/// The desired condition `Ready`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The state of the VM, or its blocking condition.
+    pub reason: ReadyReason,
+    /// The message for users.
+    pub message: String,
+}
+
+impl Ready {
+    pub(super) fn wanted(&self) -> Wanted {
+        let (status, reason) = (self.reason.is_ready(), self.reason.into());
+        Wanted {
+            type_: conditions::READY,
+            status,
+            reason,
+            message: self.message.clone(),
+        }
+    }
+}
+
+/// The desired condition `Ready`: the blocking condition if there is one, otherwise the state of the VM.
+#[must_use]
+pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis>) -> Ready {
+    let name = observed.name();
+    let (reason, message) = match (problem, decision) {
+        (
+            _,
+            Decision::Delete {
+                why: why @ DeleteReason::Outdated,
+                ..
+            },
+        )
+        | (None, Decision::Delete { why, .. }) => deleting(*why, observed, &name),
+        (Some(problem), _) => (problem.reason, problem.to_string()),
+        (None, Decision::Wait(WaitFor::PodEnd)) => stopping(observed, &name),
+        (None, Decision::Remember(restarts)) if restarts.reason == POD_DELETED => {
+            stopping(observed, &name)
+        }
+        (None, Decision::Remember(restarts)) => (
+            ReadyReason::RestartBackoff,
+            restart_delayed(&name, restarts),
+        ),
+        (None, Decision::Wait(WaitFor::Pause { .. })) => {
+            let status = observed.vm.status.as_ref();
+            let past = status.and_then(|status| status.restarts.as_ref());
+            let message = past.map(|past| restart_delayed(&name, past));
+            (ReadyReason::RestartBackoff, message.unwrap_or_default())
+        }
+        (None, Decision::Wait(WaitFor::Medium { until })) => (
+            ReadyReason::Starting,
+            format!("the start waits for a CD image, until {until} at the latest"),
+        ),
+        (None, Decision::Wait(WaitFor::OtherPod)) => {
+            (ReadyReason::Starting, name_in_use(observed, &name))
+        }
+        _ if observed.vm.spec.vm.state == State::Stopped => {
+            (ReadyReason::Stopped, "the VM is stopped".to_owned())
+        }
+        _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
+        _ => (ReadyReason::Starting, format!("pod {name:?} is starting")),
+    };
+    Ready { reason, message }
+}
+
+fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
+    let message = format!("pod {name:?} is stopping{}", shutdown_time(observed, name));
+    (ReadyReason::Stopping, message)
+}
+
+/// The state of a VM whose pod is deleted for that reason.
+fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason, String) {
+    match why {
+        DeleteReason::Stop => stopping(observed, name),
+        DeleteReason::Ended => (
+            ReadyReason::Starting,
+            format!("pod {name:?} has exited; the operator creates a new pod"),
+        ),
+        DeleteReason::Restart => (
+            ReadyReason::Stopping,
+            format!(
+                "pod {name:?} is stopping, as spec.vm.restartRequest requests; the operator creates a new pod"
+            ),
+        ),
+        DeleteReason::Outdated => (
+            ReadyReason::Starting,
+            format!(
+                "pod {name:?} has not run yet, and its template has changed; the operator creates a new pod"
+            ),
+        ),
+    }
+}
+
+/// The message of a VM that waits for the end of a pod that has its name and another owner.
+fn name_in_use(observed: &Observed, name: &str) -> String {
+    let Some(pod) = observed.earlier_pod() else {
+        return format!("pod {name:?}, which does not belong to this VM, is stopping");
+    };
+    let is_alive = pod.has_begun() && !pod.has_ended();
+    let next = if is_alive && pod.metadata.deletion_timestamp.is_some() {
+        let power_off = power_off(name);
+        format!("it is stopping, and its guest has time to shut down; {power_off}")
+    } else {
+        orphan_next_step(pod, &observed.vm)
+            .unwrap_or_else(|| next_step(owner(pod, name).as_deref(), "pod", name))
+    };
+    format!("pod {name:?} belongs to a previous VM with the same name; {next}")
+}
+
+/// The time that the guest has to shut down. Empty if the guest has not run.
+fn shutdown_time(observed: &Observed, name: &str) -> String {
+    // A pod that has exited keeps the message: another status follows soon, and a change would be one more write.
+    if !observed.has_begun() {
+        return String::new();
+    }
+    let seconds = observed.vm.spec.vm.powerdown_timeout;
+    let power_off = power_off(name);
+    format!("; the guest has {seconds} s to shut down; {power_off}")
+}
+
+/// The next step for a guest that does not shut down.
+fn power_off(pod: &str) -> String {
+    format!("to power it off: kubectl exec {pod} -- vm-runner power-off")
+}
+
+/// The message of a VM that starts again after a delay.
+fn restart_delayed(name: &str, restarts: &Restarts) -> String {
+    let Restarts {
+        attempts,
+        reason,
+        message,
+        ..
+    } = restarts;
+    let delay = decide::pause(restarts).as_secs();
+    if reason == POD_DELETED {
+        let cause = match message.as_str() {
+            "" => "unknown cause",
+            message => message,
+        };
+        let until = decide::pause_ends(restarts);
+        return format!(
+            "pod {name:?} was deleted by another client than its operator ({cause}); start {attempts} in a row follows at \
+             {until}, after {delay} s; if this happens repeatedly, stop the cause, such as a NoExecute taint, a descheduler or \
+             a webhook; raise spec.vm.restartRequest to start immediately"
+        );
+    }
+    let cause = match message.as_str() {
+        "" => reason.clone(),
+        message => format!("{reason}: {message}"),
+    };
+    format!("the VM has stopped ({cause}); start {attempts} in a row follows after {delay} s")
+}
