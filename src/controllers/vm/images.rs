@@ -15,7 +15,7 @@ pub const POD_PREFIX: &str = "vmop-fetch-";
 
 /// A CD image given by URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteImage {
     /// Index of the drive in `spec.vm.disks`.
     pub disk: usize,
     /// Index of the drive among the CD drives.
@@ -26,7 +26,7 @@ pub struct Remote {
     pub sha256: Option<String>,
 }
 
-impl Remote {
+impl RemoteImage {
     /// Path of the field with the URL.
     #[must_use]
     pub fn field(&self) -> String {
@@ -64,26 +64,26 @@ impl Remote {
 
 /// The images that a VM names by URL.
 #[must_use]
-pub fn remotes(vm: &VirtualMachine) -> Vec<Remote> {
+pub fn remote_images(vm: &VirtualMachine) -> Vec<RemoteImage> {
     let disks = vm.spec.vm.disks.iter().enumerate();
     let cds = disks
         .filter_map(|(disk, item)| item.cdrom.as_ref().map(|cd| (disk, cd)))
         .enumerate();
-    let remotes = cds
-        .filter(|(_, (_, cd))| is_remote(&cd.image))
-        .map(|(drive, (disk, cd))| {
-            let sha256 = cd
-                .checksum
-                .as_deref()
-                .and_then(|sum| sum.strip_prefix("sha256:"));
-            Remote {
-                disk,
-                drive,
-                url: cd.image.clone(),
-                sha256: sha256.map(str::to_ascii_lowercase),
-            }
-        });
-    remotes.collect()
+    let remote_images =
+        cds.filter(|(_, (_, cd))| is_remote(&cd.image))
+            .map(|(drive, (disk, cd))| {
+                let sha256 = cd
+                    .checksum
+                    .as_deref()
+                    .and_then(|sum| sum.strip_prefix("sha256:"));
+                RemoteImage {
+                    disk,
+                    drive,
+                    url: cd.image.clone(),
+                    sha256: sha256.map(str::to_ascii_lowercase),
+                }
+            });
+    remote_images.collect()
 }
 
 /// Whether a CD image is given by a URL that has to be downloaded.
@@ -105,7 +105,7 @@ pub struct ObservedDownload {
 
 /// Whether a pod is a download pod.
 #[must_use]
-pub fn is_fetch_pod(pod: &PodView) -> bool {
+pub fn is_download_pod(pod: &PodView) -> bool {
     let is = |label, value| {
         pod.labels()
             .get(label)

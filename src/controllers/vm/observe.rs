@@ -115,7 +115,7 @@ impl Observed {
 
     /// The pod, if a previous VM with the same name owns it.
     #[must_use]
-    pub fn earlier_pod(&self) -> Option<&PodView> {
+    pub fn previous_vm_pod(&self) -> Option<&PodView> {
         self.pod.as_deref().filter(|pod| {
             pod.owner_references()
                 .iter()
@@ -132,8 +132,8 @@ impl Observed {
 
     /// Whether the pod's container has started. The runner may report that seconds before the kubelet.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.is_running() || self.own_pod().is_some_and(|pod| pod.has_begun())
+    pub fn has_started(&self) -> bool {
+        self.is_running() || self.own_pod().is_some_and(|pod| pod.has_started())
     }
 }
 
@@ -177,7 +177,7 @@ fn downloads(
     now: Timestamp,
     ctx: &Context,
 ) -> BTreeMap<String, ObservedDownload> {
-    let download = |remote: images::Remote| {
+    let download = |remote: images::RemoteImage| {
         let name = remote.pod_name();
         let pod = ctx.caches.pods.get(&ctx.key(&name));
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
@@ -188,7 +188,10 @@ fn downloads(
         };
         (name, download)
     };
-    images::remotes(vm).into_iter().map(download).collect()
+    images::remote_images(vm)
+        .into_iter()
+        .map(download)
+        .collect()
 }
 
 /// The display Secret. The user's own Secret has priority over the generated one; else the first by name.

@@ -235,8 +235,8 @@ impl ChildWatch {
     }
 
     /// Reports VMs that name such an image by URL. It searches all VMs: downloads are few, and an index would cost memory for each VM.
-    fn report_waiting_vms(&self, is_image: impl Fn(&images::Remote) -> bool) {
+    fn report_waiting_vms(&self, is_image: impl Fn(&images::RemoteImage) -> bool) {
         self.changes
-            .all(|vm| images::remotes(vm).iter().any(&is_image));
+            .all(|vm| images::remote_images(vm).iter().any(&is_image));
     }
 }

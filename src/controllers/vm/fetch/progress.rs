@@ -3,7 +3,7 @@
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::fetch::state::PROGRESS_PAUSE;
-use crate::controllers::vm::images::{ObservedDownload, is_fetch_pod};
+use crate::controllers::vm::images::{ObservedDownload, is_download_pod};
 use crate::controllers::vm::observe::Observed;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -48,7 +48,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
 
 fn is_running(download: &ObservedDownload) -> bool {
     download.pod.as_deref().is_some_and(|pod| {
-        is_fetch_pod(pod)
+        is_download_pod(pod)
             && pod.status.phase == "Running"
             && !pod.has_ended()
             && pod.metadata.deletion_timestamp.is_none()

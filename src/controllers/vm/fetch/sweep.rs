@@ -3,7 +3,7 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::images::{POD_PREFIX, is_fetch_pod, remotes};
+use crate::controllers::vm::images::{POD_PREFIX, is_download_pod, remote_images};
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -44,7 +44,7 @@ pub async fn sweep(
         vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none()
     });
     let used: BTreeSet<String> = running
-        .flat_map(|vm| remotes(vm))
+        .flat_map(|vm| remote_images(vm))
         .map(|remote| remote.pod_name())
         .collect();
     ctx.download_progress.retain(|pod| used.contains(pod));
@@ -57,7 +57,7 @@ pub async fn sweep(
         repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
     for pod in pods
         .iter()
-        .filter(|pod| is_fetch_pod(pod) && pod.metadata.deletion_timestamp.is_none())
+        .filter(|pod| is_download_pod(pod) && pod.metadata.deletion_timestamp.is_none())
     {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
         let is_blocking = is_repository_deleted && pod.has_ended();

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// A VM that ran this long resets the backoff of its next start.
-pub const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
+pub const BACKOFF_RESET_UPTIME: SignedDuration = SignedDuration::from_mins(10);
 
 /// How a pod ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub struct End {
     pub message: String,
     /// Whether the guest powered itself off.
     pub by_guest: bool,
-    /// Whether it had run for [`RAN_WELL`].
-    pub ran_well: bool,
+    /// Whether it had run for [`BACKOFF_RESET_UPTIME`].
+    pub resets_backoff: bool,
     /// The time of the end.
     pub at: Option<Timestamp>,
 }
@@ -67,7 +67,7 @@ impl End {
             reason,
             message,
             by_guest: outcome.is_some_and(|o| o.by_guest && o.reason == EndReason::GuestShutdown),
-            ran_well: ran.is_some_and(|ran| ran >= RAN_WELL),
+            resets_backoff: ran.is_some_and(|ran| ran >= BACKOFF_RESET_UPTIME),
             at: finished,
         }
     }

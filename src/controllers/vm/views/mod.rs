@@ -235,7 +235,7 @@ impl PodView {
 
     /// Whether the VM's container has started, as far as the kubelet has reported.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         let waits = |container: &ContainerView| container.state.waiting.is_some();
         !matches!(self.status.phase.as_str(), "Pending" | "") || !self.container().is_none_or(waits)
     }
