@@ -1,8 +1,8 @@
-//! What every reconcile of a VM needs: the cluster, the stores, the configuration and the remembered state.
+//! The context of each reconcile of a VM: cluster, stores, configuration and remembered state.
 
 use crate::api::VirtualMachine;
 use crate::api::conditions;
-use crate::controllers::vm::images::progress_cache::Progresses;
+use crate::controllers::vm::images::ProgressCache;
 use crate::controllers::vm::state::VmStates;
 use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of,
@@ -21,39 +21,39 @@ use kube::core::error_boundary::InvalidObject;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What every reconcile of a VM needs.
+/// The context of each reconcile of a VM.
 pub struct Context {
-    /// What all controllers share.
+    /// Client, leadership, clocks and metrics, shared by all controllers.
     pub cluster: Cluster,
-    /// The namespace that is watched.
+    /// The watched namespace.
     pub namespace: String,
-    /// The configuration. It does not change: with another one, the operator creates another context.
+    /// The configuration. It never changes: for a changed one, the operator creates a new context.
     pub settings: Settings,
     /// All VMs.
     pub vms: Arc<PrimaryStore<VirtualMachine>>,
     /// The VMs' children.
     pub caches: Caches,
-    /// What is remembered of each VM.
+    /// The remembered state of each VM.
     pub states: VmStates,
-    /// How far the fetches of CD images are.
-    pub progresses: Progresses,
+    /// The progress of downloads of CD images.
+    pub download_progress: ProgressCache,
     /// Generates passwords.
     pub random_password: fn() -> String,
     /// VMs that cannot be decoded, by name.
     undecodable: Mutex<BTreeMap<String, InvalidObject>>,
 }
 
-/// What is known of the VMs' children, one cache a kind.
+/// The stores of the VMs' children, one for each kind.
 pub struct Caches {
-    /// All pods of the namespace: any may have the name of a VM.
+    /// All pods of the namespace. Each of them may have the name of a VM.
     pub pods: Arc<Cache<PodView>>,
     /// ConfigMaps of VMs.
     pub config_maps: Arc<Cache<ConfigMapView>>,
-    /// All claims of the namespace: disks may have been made by others.
+    /// All PVCs of the namespace. Users may have created PVCs for VMs.
     pub claims: Arc<Cache<ClaimView>>,
-    /// Display secrets.
+    /// Display Secrets.
     pub secrets: Arc<Cache<SecretView>>,
-    /// Load balancer services.
+    /// Load balancer Services.
     pub services: Arc<Cache<ServiceView>>,
 }
 
@@ -63,7 +63,7 @@ impl Default for Caches {
             // A pod has the name of its VM. A pod of another program with that name blocks the VM.
             pods: Arc::new(Cache::new(|pod| Some(ObjectKey::of(pod)))),
             config_maps: Arc::new(Cache::new(labelled_vm)),
-            // Claims of no VM are kept, too: a VM may name them.
+            // PVCs without a VM are stored, too: a VM may use them by name.
             claims: Arc::new(Cache::new(|claim| {
                 Some(sibling(claim, &owner_of(claim).unwrap_or_default()))
             })),
@@ -83,7 +83,7 @@ fn labelled_vm<K: Resource>(object: &K) -> Option<ObjectKey> {
 }
 
 impl Context {
-    /// A context in that cluster, with empty stores.
+    /// A context with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Context {
             settings,
             vms: Arc::default(),
             caches: Caches::default(),
-            progresses: Progresses::default(),
+            download_progress: ProgressCache::default(),
             random_password,
             undecodable: Mutex::default(),
         }
@@ -109,19 +109,19 @@ impl Context {
         registry.add("services", self.caches.services.clone());
     }
 
-    /// Writes into the namespace that is watched.
+    /// A writer for the watched namespace.
     #[must_use]
     pub fn writer(&self) -> Writer<'_> {
         Writer::new(&self.cluster, &self.namespace)
     }
 
-    /// The namespace that is watched, for the watches.
+    /// The watched namespace, as the watches need it.
     #[must_use]
     pub fn watched_namespace(&self) -> Namespaces {
         Namespaces::Only(vec![self.namespace.clone()])
     }
 
-    /// The key of the object of that name in the namespace that is watched.
+    /// The key of an object in the watched namespace.
     #[must_use]
     pub fn key(&self, name: &str) -> ObjectKey {
         ObjectKey::new(&self.namespace, name)
@@ -134,8 +134,8 @@ impl Context {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Observes how long the start of a VM that runs took, once and only if this operator has created its pod.
-    pub fn vm_runs(&self, vm: &ObjectKey, now: Timestamp) {
+    /// Records the start time of a running VM in the metric, once and only if this operator has created its pod.
+    pub fn record_vm_start(&self, vm: &ObjectKey, now: Timestamp) {
         let Some(created) = self.states.started(vm) else {
             return;
         };
@@ -163,13 +163,13 @@ fn ready_reason(vm: &VirtualMachine) -> &str {
     conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
 }
 
-/// 16 random bytes in Base64, as the reference makes them.
+/// 16 random bytes in Base64, the format of the Java VM-Operator.
 fn random_password() -> String {
     use base64::Engine;
     let mut bytes = [0; 16];
-    // The kernel's generator does not fail once the system has booted; a predictable password must not be made.
+    // The kernel's generator does not fail after the boot. A predictable password would be worse than an exit.
     if getrandom::fill(&mut bytes).is_err() {
-        tracing::error!("no randomness; ending");
+        tracing::error!("cannot read random bytes; exiting");
         std::process::exit(70);
     }
     base64::engine::general_purpose::STANDARD.encode(bytes)
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_as_long_as_the_references_and_never_the_same() {
+    fn passwords_have_24_characters_and_are_unique() {
         let passwords: std::collections::BTreeSet<String> =
             (0..100).map(|_| random_password()).collect();
         assert_eq!(passwords.len(), 100);

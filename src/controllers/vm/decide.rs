@@ -25,7 +25,7 @@ use crate::api::vm::{POD_DELETED, Restarts, State, names};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::views::PodView;
-use crate::controllers::vm::views::exit::{self, End, RAN_WELL};
+use crate::controllers::vm::views::exit::{self, BACKOFF_RESET_UPTIME, End};
 use crate::k8s::controller::Outcome;
 use crate::k8s::retry;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -133,7 +133,7 @@ impl Decision {
         }
         let Some(pod) = observed
             .own_pod()
-            .filter(|pod| !observed.has_begun() && !pod.has_ended())
+            .filter(|pod| !observed.has_started() && !pod.has_ended())
         else {
             return self;
         };
@@ -229,7 +229,7 @@ fn after_end(
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
         return Decision::StopBySpec;
     }
-    let attempts = attempts(observed, end.ran_well);
+    let attempts = attempts(observed, end.resets_backoff);
     // The clock of the node may be ahead, which must not delay the next start.
     let time = Time(end.at.unwrap_or(observed.now).min(observed.now));
     Decision::Remember(Restarts {
@@ -246,11 +246,12 @@ fn after_end(
 fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
     let running = conditions::find(observed.conditions(), conditions::RUNNING)
         .filter(|_| observed.is_running());
-    let ran_well = running
-        .is_some_and(|since| observed.now.duration_since(since.last_transition_time.0) >= RAN_WELL);
+    let resets_backoff = running.is_some_and(|since| {
+        observed.now.duration_since(since.last_transition_time.0) >= BACKOFF_RESET_UPTIME
+    });
     let by = exit::by_others(pod).map(|(reason, message)| format!("{reason}: {message}"));
     Decision::Remember(Restarts {
-        attempts: attempts(observed, ran_well),
+        attempts: attempts(observed, resets_backoff),
         pod_uid: uid,
         reason: POD_DELETED.to_owned(),
         message: by.unwrap_or_default(),
@@ -259,13 +260,13 @@ fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decisio
 }
 
 /// The number of exits in a row, including the present one.
-fn attempts(observed: &Observed, ran_well: bool) -> u32 {
+fn attempts(observed: &Observed, resets_backoff: bool) -> u32 {
     let before = observed
         .vm
         .status
         .as_ref()
         .and_then(|status| status.restarts.as_ref())
-        .filter(|_| !ran_well);
+        .filter(|_| !resets_backoff);
     before.map_or(1, |before| before.attempts.saturating_add(1))
 }
 

@@ -27,7 +27,7 @@ pub fn vm(machine: Value) -> VirtualMachine {
     .unwrap()
 }
 
-/// The VM, of which a runner has told that its guest runs.
+/// The VM with the status of a running guest.
 pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
     let status = vm.status.as_mut().unwrap();
     let wanted = Wanted {
@@ -41,7 +41,7 @@ pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
     vm
 }
 
-/// What is seen of that VM if it has no children.
+/// The observation of a VM without children.
 pub fn alone(vm: VirtualMachine) -> Observed {
     Observed {
         vm: Arc::new(vm),
@@ -73,7 +73,7 @@ pub fn pod(status: Value) -> PodView {
     .unwrap()
 }
 
-/// What is seen of that VM if it has that pod.
+/// The observation of a VM with this pod.
 pub fn with_pod(vm: VirtualMachine, pod: PodView) -> Observed {
     Observed {
         pod: Some(Arc::new(pod)),
@@ -81,7 +81,7 @@ pub fn with_pod(vm: VirtualMachine, pod: PodView) -> Observed {
     }
 }
 
-/// Status of a pod whose container ended with that message after it had run that many seconds.
+/// Status of a pod whose container exited with this termination message after this many seconds.
 pub fn ended(message: &str, seconds: i64) -> Value {
     let started = now()
         .checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds))

@@ -12,12 +12,13 @@
 //! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
 //! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
 //! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
-//! | [`apply`] | `Objects`, `Observed`, `Decision` | only differences are written |
+//! | [`apply`] | `Objects<Prepared>`, `Observed`, `Decision` | `Objects<Applied>`, then the pod: only differences are written |
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
-//! stop. [`pod`] finds what restarts a pod. [`context`] and [`state`] hold what a reconcile needs.
+//! stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the configuration, [`state`] the remembered
+//! state of each VM.
 
 pub mod apply;
 pub mod context;
@@ -45,7 +46,7 @@ use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
-use crate::controllers::vm::gates::freshness::{self, Confirmed};
+use crate::controllers::vm::gates::freshness::{self, Freshness};
 use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
@@ -60,8 +61,8 @@ use kube::runtime::reflector::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// When the removal of an orphaned object that nothing waits for is tried again.
-const ORPHAN_RETRY: Duration = Duration::from_secs(60);
+/// Delay after a failed removal of an orphaned object that does not block the VM.
+const ORPHAN_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The operator as field manager and as reporter of events.
 pub const MANAGER: Manager = Manager {
@@ -99,88 +100,79 @@ impl Reconciler for Context {
     }
 }
 
-/// Starts the watches. Returns the VMs that have changed, or whose children have.
+/// Starts the watches. Returns the VMs that have changed themselves, or have changed children.
 pub fn watch(
     ctx: &Arc<Context>,
     tasks: &mut Tasks,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let children = watches::children(ctx, tasks);
-    let sweep = fetch::sweep::forever(ctx.clone());
+    let sweep = fetch::sweep::run(ctx.clone());
     tasks.spawn("removal of unused download pods".to_owned(), sweep);
     futures::stream::select(watches::vms(ctx), children)
 }
 
-/// Brings the objects of one VM in line with it.
+/// Reconciles one VM.
 ///
 /// # Errors
-/// If the API server could not be asked or refuses a write.
+/// If a request fails. A rejection by the API server is reported in the status before it is returned.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
+    let observed = observe_all(vm, ctx).await?;
+    if observed.is_being_deleted() {
+        // The garbage collector deletes the children. They must not be created again.
+        return Ok(Outcome::Done);
+    }
+    let plan = plan::plan(&observed, &ctx.settings.reconciler);
+    let objects = plan.as_ref().ok().map(objects::build);
+    let decision = decide_with_objects(&observed, &plan, objects.as_ref());
+    let applied = match freshness::check(&observed, &decision, objects.as_ref(), ctx).await {
+        Ok(Freshness::Current) => apply::apply(objects, &observed, &decision, ctx).await,
+        Ok(Freshness::Stale) => {
+            tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
+            return Ok(Outcome::Recheck(freshness::RECHECK_DELAY));
+        }
+        Err(error) => Err(error),
+    };
+    let (applied, orphans) = delete_orphans(applied, &observed, &decision, ctx).await;
+    report_all(&observed, &plan, &decision, applied.as_deref(), ctx).await?;
+    let plan = plan.ok();
+    applied.map(|conditions| requeue::outcome(observed, plan, &decision, &conditions, orphans, ctx))
+}
+
+/// Observes the VM, with information that is not in the stores: the progress of downloads, and warnings about its pod and PVCs.
+async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
     let observed = observe::observe(vm, ctx);
     let observed = report::reset_runner_status(observed, ctx).await?;
     let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {
-        ctx.vm_runs(&observed.key(), observed.now);
+        ctx.record_vm_start(&observed.key(), observed.now);
     }
-    if observed.vm.metadata.deletion_timestamp.is_some() {
-        // The garbage collector deletes its children; nothing must create them again.
-        return Ok(Outcome::Done);
+    if observed.is_being_deleted() {
+        return Ok(observed);
     }
-    let observed = diagnose::warnings::read(observed, ctx).await;
-    let plan = plan::plan(&observed, &ctx.settings.reconciler);
-    let objects = plan.as_ref().ok().map(objects::build);
-    let decision = decide_with_objects(&observed, &plan, objects.as_ref());
-    let confirmed = freshness::confirmed(&observed, &decision, objects.as_ref(), ctx).await;
-    if let Ok(Confirmed::Behind) = confirmed {
-        tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
-        return Ok(Outcome::Recheck(freshness::ASK_AGAIN));
-    }
-    let applied = match confirmed {
-        Ok(_) => apply_all(objects, &observed, &decision, ctx).await,
-        Err(error) => Err(error),
-    };
-    let (applied, orphans) = remove_orphans(applied, &observed, &decision, ctx).await;
-    report_all(&observed, &plan, &decision, applied.as_deref(), ctx).await?;
-    let plan = plan.ok();
-    applied.map(|notes| requeue::outcome(observed, plan, &decision, &notes, orphans, ctx))
+    Ok(diagnose::warnings::read(observed, ctx).await)
 }
 
-/// The decision, with the boot image and the present pod taken into account.
+/// The decision, corrected for a missing boot image and for a pod with an outdated template.
 fn decide_with_objects(
     observed: &Observed,
     plan: &Result<Plan, Diagnosis>,
     objects: Option<&Objects>,
 ) -> Decision {
-    let medium = plan.as_ref().ok().and_then(|plan| plan.media.wait);
+    let boot_image_deadline = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let template_hash = || objects.map(|objects| objects::template_hash(&objects.pod));
     decide::decide(observed, plan.is_ok())
-        .once_there(medium)
+        .once_there(boot_image_deadline)
         .unless_outdated(observed, template_hash)
 }
 
-/// Applies the objects. Without a plan only the decision is carried out.
-async fn apply_all(
-    objects: Option<Objects>,
-    observed: &Observed,
-    decision: &Decision,
-    ctx: &Context,
-) -> Result<Vec<Wanted>, Error> {
-    match objects {
-        // On the heap: objects take kilobytes, and a build without optimizations would need too much stack for their moves.
-        Some(objects) => Box::pin(apply::apply(objects, observed, decision, ctx)).await,
-        None => apply::end_pod(observed, decision, ctx)
-            .await
-            .map(|()| Vec::new()),
-    }
-}
-
-/// Removes orphans. Returns the result of the reconcile, and when a failed removal is tried again.
-async fn remove_orphans(
+/// Deletes orphaned objects. Returns the result of the reconcile, and the delay before a failed deletion is retried.
+async fn delete_orphans(
     applied: Result<Vec<Wanted>, Error>,
     observed: &Observed,
     decision: &Decision,
     ctx: &Context,
 ) -> (Result<Vec<Wanted>, Error>, Option<Duration>) {
-    let Err(error) = gates::orphans::remove(observed, ctx).await else {
+    let Err(error) = gates::orphans::delete_orphans(observed, ctx).await else {
         return (applied, None);
     };
     let waits_for_orphans = match &applied {
@@ -190,8 +182,8 @@ async fn remove_orphans(
     if waits_for_orphans {
         return (Err(error), None);
     }
-    tracing::warn!(%error, "cannot remove an object of a previous VM with the same name");
-    (applied, Some(ORPHAN_RETRY))
+    tracing::warn!(%error, "cannot delete an object of a previous VM with the same name");
+    (applied, Some(ORPHAN_RETRY_DELAY))
 }
 
 /// Reports the blocking condition and the additional conditions.
@@ -205,19 +197,20 @@ async fn report_all(
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
         (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
-        // A write that failed for another reason says nothing about the VM: its status stays as it is.
+        // Other errors are not about the VM. Its status is kept.
         (_, Err(_)) => return Ok(()),
-        (Ok(_), Ok(notes)) => {
-            diagnose::media::explain(decision, notes).or_else(|| diagnose::explain(observed))
+        (Ok(_), Ok(conditions)) => {
+            diagnose::media::explain(decision, conditions).or_else(|| diagnose::explain(observed))
         }
     };
-    // Where not everything was tried, the additional conditions stay as they are.
-    let notes = applied.ok().filter(|_| plan.is_ok()).map(|notes| {
+    // Without a plan or after an error, the additional conditions are unknown and kept.
+    let conditions = applied.ok().filter(|_| plan.is_ok()).map(|conditions| {
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(observed, decision);
-        let notes = notes.iter().cloned().chain(ignored).chain(data);
-        notes.collect::<Vec<_>>()
+        let all = conditions.iter().cloned().chain(ignored).chain(data);
+        all.collect::<Vec<_>>()
     });
     let created = *decision == Decision::Create && applied.is_ok();
-    report::report(observed, decision, problem, notes.as_deref(), created, ctx).await
+    let conditions = conditions.as_deref();
+    report::report(observed, decision, problem, conditions, created, ctx).await
 }

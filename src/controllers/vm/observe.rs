@@ -1,10 +1,10 @@
-//! (client) What the operator sees of one VM: the VM and its children, from the caches. No request is made.
+//! (client) The observed state of one VM: the VM and its children, from the stores. No request is made.
 
 use crate::api::vm::names;
 use crate::api::{VirtualMachine, conditions};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::images;
-use crate::controllers::vm::ownership::{is_earlier, is_of_earlier};
+use crate::controllers::vm::images::{self, ObservedDownload};
+use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
 use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, SecretView, ServiceView, Warning, owner_of,
@@ -22,38 +22,38 @@ use std::time::Duration;
 pub struct Observed {
     /// The VM, at least as new as the operator's own last write to it.
     pub vm: Arc<VirtualMachine>,
-    /// Its configuration.
+    /// The ConfigMap with the VM's name.
     pub config_map: Option<Arc<ConfigMapView>>,
-    /// The pod of its name, whosever it is.
+    /// The pod with the VM's name. It may have another owner.
     pub pod: Option<Arc<PodView>>,
     /// Whether this operator has deleted the pod.
     pub deleted_by_operator: bool,
-    /// The claims that it uses and that are there, by name.
+    /// The PVCs of the VM that exist, by name.
     pub claims: BTreeMap<String, Arc<ClaimView>>,
     /// The namespace's image repository.
     pub image_repository: Option<Arc<ClaimView>>,
-    /// The fetches of the images that it names by URL, by the pods' names.
-    pub fetches: BTreeMap<String, images::Seen>,
-    /// How long images of its CD drives have been missing; zero where none is.
+    /// The downloads of the VM's images, by the name of the download pod.
+    pub fetches: BTreeMap<String, ObservedDownload>,
+    /// Time since the first report of a missing image; zero if no image is missing.
     pub images_missing: Duration,
-    /// Its display secret.
+    /// The display Secret.
     pub display_secret: Option<Arc<SecretView>>,
-    /// Warnings about pods and claims that keep it from starting, by the object's UID.
+    /// Warnings about pods and PVCs that prevent the VM from starting, by the object's UID.
     pub warnings: BTreeMap<String, Warning>,
-    /// The service of its name, whosever it is.
+    /// The Service with the VM's name. It may have another owner.
     pub service: Option<Arc<ServiceView>>,
     /// The time of the observation.
     pub now: Timestamp,
 }
 
-/// What the claim for the runner's data is called in [`names::legacy_claim`].
+/// The runner data's part of the name in [`names::legacy_claim`].
 pub const RUNNER_DATA: &str = "runner-data";
 
 impl Observed {
-    /// Name of the claim: the legacy one, if there is one; else the other.
+    /// Name of a PVC: the legacy name if that PVC exists, else `claim`.
     #[must_use]
-    pub fn claim_name(&self, what: &str, claim: String) -> String {
-        let legacy = names::legacy_claim(&self.name(), what);
+    pub fn claim_name(&self, disk: &str, claim: String) -> String {
+        let legacy = names::legacy_claim(&self.name(), disk);
         if self.claims.contains_key(&legacy) {
             legacy
         } else {
@@ -73,7 +73,7 @@ impl Observed {
         ObjectKey::of(&*self.vm)
     }
 
-    /// Whether it has a CD drive, and so a need for the image repository.
+    /// Whether the VM has a CD drive, and so needs the image repository.
     #[must_use]
     pub fn has_cd_drive(&self) -> bool {
         self.vm
@@ -82,6 +82,12 @@ impl Observed {
             .disks
             .iter()
             .any(|disk| disk.cdrom.is_some())
+    }
+
+    /// Whether the VM is being deleted.
+    #[must_use]
+    pub fn is_being_deleted(&self) -> bool {
+        self.vm.metadata.deletion_timestamp.is_some()
     }
 
     /// The VM's conditions.
@@ -94,7 +100,7 @@ impl Observed {
             .unwrap_or_default()
     }
 
-    /// The pod, if it is this VM's and not a namesake's.
+    /// The pod, if this VM owns it.
     #[must_use]
     pub fn own_pod(&self) -> Option<&Arc<PodView>> {
         let uid = self.vm.metadata.uid.as_deref()?;
@@ -107,31 +113,31 @@ impl Observed {
         })
     }
 
-    /// The pod, if it is one of an earlier VM of this name.
+    /// The pod, if a previous VM with the same name owns it.
     #[must_use]
-    pub fn earlier_pod(&self) -> Option<&PodView> {
+    pub fn previous_vm_pod(&self) -> Option<&PodView> {
         self.pod.as_deref().filter(|pod| {
             pod.owner_references()
                 .iter()
-                .any(|owner| is_earlier(owner, &self.vm))
+                .any(|owner| is_previous_vm(owner, &self.vm))
         })
     }
 
-    /// Whether the guest runs, by the runner's word.
+    /// Whether the guest runs, as the runner has reported.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let alive = self.own_pod().is_some_and(|pod| !pod.has_ended());
         alive && conditions::is_true(self.conditions(), conditions::RUNNING)
     }
 
-    /// Whether the VM's part in its pod has begun. The runner may tell so seconds before the kubelet does.
+    /// Whether the pod's container has started. The runner may report that seconds before the kubelet.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
-        self.is_running() || self.own_pod().is_some_and(|pod| pod.has_begun())
+    pub fn has_started(&self) -> bool {
+        self.is_running() || self.own_pod().is_some_and(|pod| pod.has_started())
     }
 }
 
-/// Names of the disks of a VM that have claims, in order, with their claims' names.
+/// Names of a VM's disks with PVCs, in order, with the names of the PVCs.
 #[must_use]
 pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
     let templates = vm
@@ -149,16 +155,55 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
     disks.collect()
 }
 
-/// The display secret: the user's own before the generated one, else the first by name.
+/// The PVCs of the VM that exist, by name.
+fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>> {
+    let (name, claims) = (vm.name_any(), &ctx.caches.claims);
+    let present = |(disk, claim): (String, String)| {
+        // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over one that was created later.
+        let legacy = claims
+            .get(&ctx.key(&names::legacy_claim(&name, &disk)))
+            .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
+        let view = legacy.or_else(|| claims.get(&ctx.key(&claim)))?;
+        Some((view.name_any(), view))
+    };
+    let runner_data = (RUNNER_DATA.to_owned(), names::runner_data_claim(&name));
+    let all = disk_names(vm).into_iter().chain([runner_data]);
+    all.filter_map(present).collect()
+}
+
+/// The downloads of the VM's images, by the name of the download pod.
+fn downloads(
+    vm: &VirtualMachine,
+    now: Timestamp,
+    ctx: &Context,
+) -> BTreeMap<String, ObservedDownload> {
+    let download = |remote: images::RemoteImage| {
+        let name = remote.pod_name();
+        let pod = ctx.caches.pods.get(&ctx.key(&name));
+        let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
+        let download = ObservedDownload {
+            pod,
+            progress: None,
+            ended_for,
+        };
+        (name, download)
+    };
+    images::remote_images(vm)
+        .into_iter()
+        .map(download)
+        .collect()
+}
+
+/// The display Secret. The user's own Secret has priority over the generated one; else the first by name.
 fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<Arc<SecretView>> {
     let generated = names::display_secret(&vm.name_any());
     let secrets = secrets
         .into_iter()
-        .filter(|secret| !is_of_earlier(secret.as_ref(), vm));
+        .filter(|secret| !is_controlled_by_previous_vm(secret.as_ref(), vm));
     secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
-/// Since when images of the VM are missing, as stands in the condition.
+/// The time at which images of the VM were first reported missing, from the condition.
 pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
     let conditions = &vm.status.as_ref()?.conditions;
     let missing =
@@ -166,80 +211,40 @@ pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
     Some(missing.last_transition_time.0)
 }
 
-/// How long they have been missing.
-fn images_missing(vm: &VirtualMachine, now: Timestamp) -> Duration {
-    images_missing_since(vm).map_or(Duration::ZERO, |missing| since(missing, now))
-}
-
-/// How long ago that was; zero for a time in the future, which another clock has noted or which was noted before the clock was set.
+/// The duration from `time` until `now`. It is zero for a time in the future: another clock may be ahead, or this clock was set back.
 #[must_use]
 pub fn since(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(time)).unwrap_or_default()
 }
 
-/// How long ago a fetch pod has ended, by its node's clock. One that has ended before its container ran has no such time: then
-/// since it was created.
+/// Time since a download pod has ended, by its node's clock. A pod that has ended before its container ran counts from its creation.
 fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
-    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let at = Some(pod)
         .filter(|pod| pod.has_ended())
-        .and_then(|pod| End::of(pod).at.or(made))?;
+        .and_then(|pod| End::of(pod).at.or(created))?;
     Some(since(at, now))
 }
 
-/// Looks at the VM.
+/// Reads the VM's children from the stores.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
-    let now = (ctx.cluster.now)();
-    let (name, key) = (vm.name_any(), ObjectKey::of(&*vm));
-    let disks = disk_names(&vm)
-        .into_iter()
-        .map(|(disk, claim)| (names::legacy_claim(&name, &disk), claim));
-    let runner_data = (
-        names::legacy_claim(&name, RUNNER_DATA),
-        names::runner_data_claim(&name),
-    );
-    let claim = |(legacy, claim): (String, String)| {
-        // One of a former stateful set holds the data of this VM; it goes before one that was made since.
-        let legacy = ctx
-            .caches
-            .claims
-            .get(&ctx.key(&legacy))
-            .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
-        let view = legacy.or_else(|| ctx.caches.claims.get(&ctx.key(&claim)))?;
-        Some((view.name_any(), view))
-    };
-    let claims: BTreeMap<String, Arc<ClaimView>> =
-        disks.chain([runner_data]).filter_map(claim).collect();
-    let pod = ctx.caches.pods.get(&key);
+    let (now, key, caches) = ((ctx.cluster.now)(), ObjectKey::of(&*vm), &ctx.caches);
+    let pod = caches.pods.get(&key);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
-    let deleted_by_operator = pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid));
-    let fetch = |remote: images::Remote| {
-        let pod = ctx.caches.pods.get(&ctx.key(&remote.pod_name()));
-        let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
-        (
-            remote.pod_name(),
-            images::Seen {
-                pod,
-                progress: None,
-                ended_for,
-            },
-        )
-    };
+    let repository = ctx.key(names::IMAGE_REPOSITORY_CLAIM);
     Observed {
-        config_map: ctx.caches.config_maps.get(&key),
+        config_map: caches.config_maps.get(&key),
+        deleted_by_operator: pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid)),
+        claims: claims(&vm, ctx),
+        image_repository: caches.claims.get(&repository),
+        fetches: downloads(&vm, now, ctx),
+        images_missing: images_missing_since(&vm)
+            .map_or(Duration::ZERO, |missing| since(missing, now)),
+        display_secret: display_secret(caches.secrets.group(&key), &vm),
         warnings: BTreeMap::new(),
-        fetches: images::remotes(&vm).into_iter().map(fetch).collect(),
-        images_missing: images_missing(&vm, now),
+        service: caches.services.get(&key),
         pod,
-        deleted_by_operator,
-        claims,
-        image_repository: ctx
-            .caches
-            .claims
-            .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM)),
-        display_secret: display_secret(ctx.caches.secrets.group(&key), &vm),
-        service: ctx.caches.services.get(&key),
         now,
         vm,
     }

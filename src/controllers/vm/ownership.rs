@@ -1,14 +1,15 @@
-//! (pure) The owner of an object whose name a VM needs.
+//! (pure) The owners of objects: whether an object belongs to a VM, and to which one.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
-use crate::controllers::vm::views::owner_of;
+use crate::controllers::vm::views::{owner_of, vm_of};
+use crate::k8s::error::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-/// The owner of the object by owner references and labels, as messages name it; none if it is unknown or the VM `not`.
+/// The owner of the object by its owner references and labels, in the words of messages. None if it is unknown or the VM `except`.
 #[must_use]
-pub fn owner<K: Resource>(object: &K, not: &str) -> Option<String> {
+pub fn owner<K: Resource>(object: &K, except: &str) -> Option<String> {
     let is = |label: &str, value: &str| {
         object
             .labels()
@@ -27,11 +28,11 @@ pub fn owner<K: Resource>(object: &K, not: &str) -> Option<String> {
     let vm = owners
         .map(|owner| owner.name.clone())
         .chain(owner_of(object))
-        .find(|vm| vm != not);
+        .find(|vm| vm != except);
     vm.map(|vm| format!("VM {vm:?}"))
 }
 
-/// The operator, as an owner.
+/// The operator as the owner of an object, in the words of messages.
 pub const OPERATOR: &str = "the operator";
 
 /// The next step for a VM that needs the name of an object. An object with an owner must not be deleted.
@@ -48,18 +49,55 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
     }
 }
 
-/// Whether the object goes with an earlier VM of this name: two VMs cannot control it, and the garbage collector is about to
-/// take it away.
+/// Whether the object has the labels of a child of this VM, or of a previous VM with the same name.
 #[must_use]
-pub fn is_of_earlier<K: Resource>(view: &K, vm: &VirtualMachine) -> bool {
-    view.owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && is_earlier(owner, vm))
+pub fn is_labelled_for<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
+    let labels = object.meta().labels.as_ref();
+    let app = labels.and_then(|labels| labels.get(names::LABEL_NAME));
+    app.is_some_and(|app| app == names::APP_NAME) && vm_of(object) == vm.metadata.name
 }
 
-/// Whether that is an earlier VM of this name. A later one looks the same, to who does not know of it yet.
+/// Checks that the VM may use and write the object: it is the VM's own, and has no other controller. Two objects cannot control it.
+///
+/// # Errors
+/// If another object or a previous VM with the same name owns it.
+pub fn check_owner<K: Resource>(
+    kind: &'static str,
+    object: &K,
+    is_own: bool,
+    vm: &VirtualMachine,
+) -> Result<(), Error> {
+    let name = object.name_any();
+    let controls = |owner: &OwnerReference| {
+        owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref()
+    };
+    if is_own && !object.owner_references().iter().any(controls) {
+        return Ok(());
+    }
+    let next =
+        orphan_next_step(object, vm).filter(|_| is_own && is_controlled_by_previous_vm(object, vm));
+    match next {
+        Some(next) => Err(Error::OfEarlier { kind, name, next }),
+        None => Err(Error::Foreign {
+            kind,
+            owner: owner(object, &vm.name_any()),
+            name,
+        }),
+    }
+}
+
+/// Whether a previous VM with the same name controls the object. The garbage collector will delete it.
 #[must_use]
-pub fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
+pub fn is_controlled_by_previous_vm<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
+    object
+        .owner_references()
+        .iter()
+        .any(|owner| owner.controller == Some(true) && is_previous_vm(owner, vm))
+}
+
+/// Whether the owner is a previous VM with the same name. A newer VM that the watch has not reported yet looks the same.
+#[must_use]
+pub fn is_previous_vm(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
     let is_vm = owner.kind == VirtualMachine::kind(&())
         && owner.api_version.split('/').next() == Some(names::GROUP);
     is_vm
@@ -67,7 +105,7 @@ pub fn is_earlier(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
         && Some(&owner.uid) != vm.metadata.uid.as_ref()
 }
 
-/// What happens to an object that a previous VM with the same name controls: it is being removed, or will be.
+/// The removal of an object that a previous VM with the same name controls: it is in progress, or the operator will do it.
 #[must_use]
 pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
     match (
@@ -87,7 +125,7 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
 #[must_use]
 pub fn is_orphan<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
     let owners = object.owner_references();
-    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_earlier(owner, vm));
+    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_previous_vm(owner, vm));
     is_orphan && object.meta().deletion_timestamp.is_none()
 }
 

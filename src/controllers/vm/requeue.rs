@@ -1,4 +1,4 @@
-//! When a VM is reconciled again without a change. Stores and the remembered state are read, and no request is made.
+//! The time of a VM's next reconcile if nothing changes. It is derived from stores and remembered state; no request is made.
 
 use crate::api::conditions::{self, Wanted};
 use crate::controllers::vm::context::Context;
@@ -9,25 +9,25 @@ use crate::controllers::vm::{apply, diagnose, pod};
 use crate::k8s::controller::Outcome;
 use std::time::Duration;
 
-/// When a Service that could not be created is tried again: nothing reports that a name or a quota is free.
-const SERVICE_RETRY: Duration = Duration::from_secs(300);
+/// Delay after a rejected Service. No watch reports that a name or a quota has become free.
+const SERVICE_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// The shortest time until a rejected request is sent again.
+/// Minimum delay before a rejected request is sent again.
 const REJECTION_RETRY_MIN: Duration = Duration::from_secs(1);
 
-/// When a VM is reconciled again after the creation of its pod, if the watch has not reported the pod before.
+/// Delay after the creation of a pod, if the watch has not reported the pod before.
 const RECHECK_AFTER_CREATION: Duration = Duration::from_secs(1);
 
-/// The outcome of a reconcile that has succeeded. `notes` are the additional conditions; `orphans` is when orphans are removed again.
+/// The outcome of a successful reconcile. `orphans` is the delay before the next removal of orphaned objects.
 pub fn outcome(
     mut observed: Observed,
     plan: Option<Plan>,
     decision: &Decision,
-    notes: &[Wanted],
+    conditions: &[Wanted],
     orphans: Option<Duration>,
     ctx: &Context,
 ) -> Outcome {
-    // The pod as the writes have left it: the watch reports nothing new of it.
+    // The response to the last write. The watch does not report it again.
     observed.pod = ctx.caches.pods.get(&ctx.key(&observed.name()));
     let is_kept = *decision == Decision::Keep && plan.is_some();
     let is_created = *decision == Decision::Create;
@@ -35,26 +35,26 @@ pub fn outcome(
         .outcome(observed.now)
         .sooner(diagnose::recheck(&observed))
         .sooner(orphans)
-        .sooner(service(notes))
-        .sooner(rejections(&observed, notes, ctx))
+        .sooner(service(conditions))
+        .sooner(rejections(&observed, conditions, ctx))
         .sooner(plan.as_ref().and_then(downloads))
         .sooner(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
         .sooner(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
         .sooner(is_created.then_some(RECHECK_AFTER_CREATION))
 }
 
-fn service(notes: &[Wanted]) -> Option<Duration> {
-    let mut types = notes.iter().map(|note| note.type_);
-    types
-        .any(|type_| type_ == conditions::SERVICE_IN_SYNC)
-        .then_some(SERVICE_RETRY)
+fn service(conditions: &[Wanted]) -> Option<Duration> {
+    conditions
+        .iter()
+        .any(|condition| condition.type_ == conditions::SERVICE_IN_SYNC)
+        .then_some(SERVICE_RETRY_DELAY)
 }
 
-fn rejections(observed: &Observed, notes: &[Wanted], ctx: &Context) -> Option<Duration> {
+fn rejections(observed: &Observed, conditions: &[Wanted], ctx: &Context) -> Option<Duration> {
     let (vm, now) = (observed.key(), (ctx.cluster.instant)());
-    let retries = notes
+    let retries = conditions
         .iter()
-        .filter_map(|note| ctx.states.retry_after(&vm, note.type_, now));
+        .filter_map(|condition| ctx.states.retry_after(&vm, condition.type_, now));
     retries.min().map(|after| after.max(REJECTION_RETRY_MIN))
 }
 
@@ -65,5 +65,5 @@ fn downloads(plan: &Plan) -> Option<Duration> {
 
 fn image_repository(plan: &Plan, ctx: &Context) -> Option<Duration> {
     plan.image_repository.as_ref()?;
-    apply::repository::recheck(ctx)
+    apply::claims::image_repository_retry(ctx)
 }

@@ -1,5 +1,5 @@
-//! What the operator remembers of each VM besides the stores. It is lost with the process: only the pace of retries, one metric and
-//! the blame for a deleted pod depend on it.
+//! The remembered state of each VM. It is lost with the process: only retry delays, one metric, and the distinction between pods deleted
+//! by the operator and by others depend on it.
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::state::States;
@@ -7,40 +7,40 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The shortest time before a rejected request is sent again: nothing reports when a quota is raised, or a role or policy changed.
-const REJECTION_RETRY: Duration = Duration::from_secs(300);
-/// Up to this part of it is added, so that many VMs do not retry at once.
+/// Minimum delay before a rejected request is sent again. No watch reports a changed quota, role or policy.
+const REJECTION_RETRY_DELAY: Duration = Duration::from_secs(300);
+/// Jitter, as a fraction of the delay, so that many VMs do not retry at once.
 const REJECTION_RETRY_JITTER: f64 = 0.2;
-/// The same for people.
+/// The delay in the words of messages.
 pub const REJECTION_RETRY_TEXT: &str = "every 5 to 6 minutes";
-/// How long a reported rejection keeps its message. The message of a webhook may differ each time, and each write of the status is
-/// followed by another reconcile.
+/// Minimum time between two messages of a rejection. A webhook's message may differ each time, and each write of the status starts another
+/// reconcile.
 const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// The state of one VM.
 #[derive(Default)]
 pub struct VmState {
-    /// When rejected requests are sent again, by the type of the condition that reports the rejection.
+    /// The times of retries of rejected requests, by the type of the condition that reports the rejection.
     rejected_until: BTreeMap<&'static str, Instant>,
-    /// Rejected creations of the image repository in a row.
+    /// Consecutive rejected creations of the image repository.
     repository_rejections: u32,
-    /// When a rejection was written into the status.
+    /// The time of the last write of a rejection into the status.
     rejection_reported: Option<Instant>,
-    /// When the pod was created, until the VM runs.
+    /// The time of the pod's creation, until the VM runs.
     pod_created: Option<Timestamp>,
-    /// UID of the pod that this operator has deleted last.
+    /// UID of the last pod that this operator has deleted.
     deleted_pod: Option<String>,
 }
 
-/// The states of all VMs. The image repository of a namespace has one, too, under the key of its claim.
+/// The states of all VMs. The image repository of a namespace also has one, under the key of its PVC.
 pub type VmStates = States<VmState>;
 
 impl VmStates {
     fn next_retry(&self, now: Instant) -> Instant {
-        now + REJECTION_RETRY.mul_f64(1.0 + REJECTION_RETRY_JITTER * self.jitter())
+        now + REJECTION_RETRY_DELAY.mul_f64(1.0 + REJECTION_RETRY_JITTER * self.jitter())
     }
 
-    /// The API server has rejected a request that this condition reports.
+    /// Records that the API server has rejected a request. The condition reports it.
     pub fn rejected(&self, vm: &ObjectKey, condition: &'static str, now: Instant) {
         self.retry_at(vm, condition, self.next_retry(now));
     }
@@ -49,8 +49,8 @@ impl VmStates {
         self.change(vm, |state| state.rejected_until.insert(condition, until));
     }
 
-    /// The API server has rejected the creation of the image repository. It is retried after a delay that grows: no VM waits for it,
-    /// so that it counts in no metric of failures.
+    /// Records that the API server has rejected the image repository. It is retried with backoff. No VM waits for it, so it is not counted as
+    /// a failed reconcile.
     pub fn repository_rejected(&self, claim: &ObjectKey, condition: &'static str, now: Instant) {
         let rejections = self.change(claim, |state| {
             state.repository_rejections = state.repository_rejections.saturating_add(1);
@@ -59,7 +59,7 @@ impl VmStates {
         self.retry_at(claim, condition, now + self.backoff(rejections));
     }
 
-    /// Whether it is too early to send a rejected request again. A rejection that another operator has reported is put off from now on.
+    /// Whether it is too early to send a rejected request again. The delay of a rejection that a previous operator has reported starts now.
     pub fn is_put_off(&self, vm: &ObjectKey, condition: &'static str, now: Instant) -> bool {
         let until = self.next_retry(now);
         self.change(vm, |state| {
@@ -67,7 +67,7 @@ impl VmStates {
         })
     }
 
-    /// Nothing that this condition reports is rejected any more.
+    /// Records that no request that this condition reports is rejected any more.
     pub fn accepted(&self, vm: &ObjectKey, condition: &'static str) {
         self.with(vm, |state| {
             state.rejected_until.remove(condition);
@@ -87,7 +87,7 @@ impl VmStates {
         until.map(|until| until.saturating_duration_since(now))
     }
 
-    /// A rejection was written into the status.
+    /// Records that a rejection was written into the status.
     pub fn rejection_reported(&self, vm: &ObjectKey, now: Instant) {
         self.change(vm, |state| state.rejection_reported = Some(now));
     }
@@ -99,22 +99,22 @@ impl VmStates {
         reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
     }
 
-    /// The VM's pod was created.
+    /// Records the creation of the VM's pod.
     pub fn pod_created(&self, vm: &ObjectKey, now: Timestamp) {
         self.change(vm, |state| state.pod_created = Some(now));
     }
 
-    /// The VM runs. Returns when its pod was created, once and only if this operator has created it.
+    /// Records that the VM runs. Returns the time of its pod's creation, once and only if this operator has created the pod.
     pub fn started(&self, vm: &ObjectKey) -> Option<Timestamp> {
         self.with(vm, |state| state.pod_created.take()).flatten()
     }
 
-    /// This operator deletes the pod of that UID.
+    /// Records that this operator deletes the pod with this UID.
     pub fn deletes_pod(&self, vm: &ObjectKey, uid: &str) {
         self.change(vm, |state| state.deleted_pod = Some(uid.to_owned()));
     }
 
-    /// Whether this operator has deleted the pod of that UID.
+    /// Whether this operator has deleted the pod with this UID.
     #[must_use]
     pub fn has_deleted_pod(&self, vm: &ObjectKey, uid: &str) -> bool {
         let is_deleted = |state: &mut VmState| state.deleted_pod.as_deref() == Some(uid);
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rejected_request_is_put_off_for_five_minutes_plus_jitter() {
+    fn rejected_request_is_delayed_by_five_minutes_plus_jitter() {
         for (jitter, seconds) in [((|| 0.0) as fn() -> f64, 300), (|| 0.5, 330), (|| 1.0, 360)] {
             let states = VmStates::new(Duration::from_secs(1), jitter);
             let (vm, start) = (ObjectKey::new("ns", "vm"), Instant::now());
@@ -143,7 +143,7 @@ mod tests {
             assert_eq!(put_off, [true, true, false]);
             states.forget(&vm);
             assert_eq!(states.retry_after(&vm, "c", at(seconds)), None);
-            // Reported by another operator.
+            // Reported by a previous operator.
             assert!(states.is_put_off(&vm, "c", at(1000)));
             assert!(!states.is_put_off(&vm, "c", at(1000 + seconds)));
             states.accepted(&vm, "c");

@@ -116,7 +116,7 @@ fn same_reason(what: &str, made: &Rest, found: &Rest) -> Result<(), Verdict> {
 /// The fields in `RestartRequired`.
 fn named(message: &str) -> BTreeSet<String> {
     let fields = message
-        .split_once("in force from its next start on: ")
+        .split_once("effective after a restart: ")
         .map(|(_, rest)| rest);
     let fields = fields
         .and_then(|rest| rest.rsplit_once("; raise "))

@@ -44,6 +44,7 @@ fn built(spec: &Value) -> Value {
         display_secret,
         service,
         pod,
+        stage: _,
     } = objects::build(&plan);
     let config: Value =
         serde_json::from_str(&config_map.data.as_ref().unwrap()["config.yaml"]).unwrap();

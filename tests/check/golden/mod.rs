@@ -81,6 +81,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         display_secret,
         service,
         pod,
+        stage: _,
     } = built;
     assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository

@@ -26,6 +26,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         display_secret,
         service,
         pod,
+        stage: _,
     } = objects::build(&plan);
     let config = config_map
         .data

@@ -1,19 +1,46 @@
-//! (client) Claims: made where they are missing, enlarged where the VM says so, and nothing else.
+//! (client) PVCs: created if they are missing, resized if the spec requests it. Nothing else of a PVC is written, and no PVC is deleted.
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::ClaimChange;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
 use crate::controllers::vm::views::owner_of;
 use crate::k8s::error::Error;
+use crate::k8s::events;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::ResourceExt;
 use kube::api::Patch;
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
-/// Makes the claim, if there is none of its name.
-pub(super) async fn ensure(
+/// Creates the PVCs that are missing. All are tried; of several errors, the first in the order of the parameters is returned.
+pub(super) async fn create_missing(
+    runner_data: &PersistentVolumeClaim,
+    disks: &[PersistentVolumeClaim],
+    image_repository: Option<&PersistentVolumeClaim>,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let claims = [runner_data]
+        .into_iter()
+        .chain(disks)
+        .map(|claim| create(claim, observed, ctx));
+    let repository = image_repository
+        .into_iter()
+        .map(|claim| create_image_repository(claim, observed, ctx));
+    let (claims, repository) = futures::future::join(
+        futures::future::join_all(claims),
+        futures::future::join_all(repository),
+    )
+    .await;
+    claims.into_iter().chain(repository).collect()
+}
+
+async fn create(
     claim: &PersistentVolumeClaim,
     observed: &Observed,
     ctx: &Context,
@@ -22,123 +49,181 @@ pub(super) async fn ensure(
     if observed.claims.contains_key(&name) {
         return Ok(());
     }
-    let there = ctx
+    let present = ctx
         .writer()
         .create_or_get(&ctx.caches.claims, claim)
         .await?;
-    // A claim without our labels may have been made by the user for this VM; one with them is another VM's.
-    let others = owner_of(&*there).filter(|vm| *vm != observed.name());
-    let foreign = |vm| {
-        let owner = Some(format!("VM {vm:?}"));
-        Err(Error::Foreign {
+    // A user may have created a PVC without labels for this VM. One with the labels of another VM belongs to that VM.
+    match owner_of(&*present).filter(|vm| *vm != observed.name()) {
+        None => Ok(()),
+        Some(vm) => Err(Error::Foreign {
             kind: "PersistentVolumeClaim",
             name,
-            owner,
-        })
-    };
-    others.map_or(Ok(()), foreign)
+            owner: Some(format!("VM {vm:?}")),
+        }),
+    }
 }
 
-/// Brings claims that are there in line, as far as claims can change. Gives what there is to tell. What was refused is
-/// told in the VM's status, and asked for again when the VM changes and from time to time.
+/// Creates the namespace's image repository, also for a VM without a CD drive. Such a VM starts without it: if the API server rejects the
+/// repository, an event reports that, and one of these VMs retries after 1 s, 2 s, 4 s … 5 min.
+async fn create_image_repository(
+    claim: &PersistentVolumeClaim,
+    observed: &Observed,
+    ctx: &Context,
+) -> Result<(), Error> {
+    if observed.has_cd_drive() {
+        return create(claim, observed, ctx).await;
+    }
+    if image_repository_retry(ctx).is_some_and(|left| !left.is_zero()) {
+        return Ok(());
+    }
+    let key = ctx.key(&claim.name_any());
+    match create(claim, observed, ctx).await {
+        Err(error) if error.is_rejection() => {
+            ctx.states
+                .repository_rejected(&key, conditions::READY, (ctx.cluster.instant)());
+            report_missing_repository(&error, observed, ctx).await;
+            Ok(())
+        }
+        result => {
+            ctx.states.accepted(&key, conditions::READY);
+            result
+        }
+    }
+}
+
+async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
+    tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
+    let diagnosis = diagnose::rejected(error);
+    let message = format!("the image repository, which this VM does not need: {diagnosis}");
+    let vm = observed.vm.object_ref(&());
+    let reason = diagnosis.reason.as_str();
+    events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
+}
+
+/// The time until a rejected image repository is created again. Only VMs whose plan contains the repository try it.
+pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
+    ctx.states.retry_after(
+        &ctx.key(names::IMAGE_REPOSITORY_CLAIM),
+        conditions::READY,
+        (ctx.cluster.instant)(),
+    )
+}
+
+/// Patches present PVCs as far as PVCs can change. Returns a condition that reports the changes that are not possible or that the API
+/// server has rejected. A rejected change is retried when the VM changes, and after a delay.
 ///
 /// # Errors
-/// If the API server could not be asked; its refusal is something to tell.
-pub(super) async fn follow(
+/// If a request fails for another reason than a rejection.
+pub(super) async fn apply_changes(
     changes: &[(String, ClaimChange)],
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<Wanted>, Error> {
-    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
-    let before = conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC);
-    // Once for all claims: of several, each is asked for again.
-    let before = before
-        .filter(|before| before.observed_generation == observed.vm.metadata.generation)
-        .filter(|_| ctx.states.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
-        .map_or("", |before| before.message.as_str());
-    let (mut told, mut refused) = (Vec::new(), false);
+    // Read once for all PVCs, so that each of several is retried.
+    let reported = rejections_to_keep(observed, ctx);
+    let (mut problems, mut is_rejected) = (Vec::new(), false);
     for (name, change) in changes {
-        match change {
-            ClaimChange::Never { field, to, from } => told.push((
+        let problem = match change {
+            ClaimChange::Never { field, to, from } => Some((
                 ConditionReason::ClaimImmutable,
                 format!(
-                    "claim {name:?} has {field} {from:?} and keeps it, not {to:?}: only size and attributes class of a claim \
-                     that is there can change; give the disk what it has, or another name for a new one"
+                    "PVC {name:?} has {field} {from:?}, which cannot change to {to:?}: only size and attributes class of an existing \
+                     PVC can change; set {field} of the disk to {from:?}, or give the disk another name to get a new PVC"
                 ),
             )),
-            ClaimChange::Shrink { to, from } => told.push((
+            ClaimChange::Shrink { to, from } => Some((
                 ConditionReason::ShrinkRefused,
                 format!(
-                    "claim {name:?} has {from} and cannot shrink to {to}: no volume can; give the disk {from} or more"
+                    "PVC {name:?} has {from}, and volumes cannot shrink to {to}; set the size of the disk to {from} or more"
                 ),
             )),
-            ClaimChange::To { size, attributes_class } => {
-                let wanted: Vec<&str> = size.iter().chain(attributes_class).map(String::as_str).collect();
-                let begins = format!("claim {name:?} cannot become {}: ", wanted.join(", "));
-                let line = match before.lines().find(|line| line.starts_with(&begins)) {
-                    Some(line) => Some(line.to_owned()),
-                    None => {
-                        let words = grow(name, size.as_deref(), attributes_class.as_deref(), ctx).await?;
-                        // At once: another claim's failure must not have this one asked for again.
-                        if words.is_some() {
-                            refused = true;
-                            ctx.states.rejected(&vm, conditions::DISKS_IN_SYNC, now);
-                        }
-                        let again = format!("it is tried again when the VM changes, and {REJECTION_RETRY_TEXT}");
-                        words.map(|words| format!("{begins}{words}; {again}"))
-                    }
-                };
-                told.extend(line.map(|line| (ConditionReason::ExpansionRefused, line)));
+            ClaimChange::To {
+                size,
+                attributes_class,
+            } => {
+                let rejection = resize(
+                    name,
+                    size.as_deref(),
+                    attributes_class.as_deref(),
+                    reported,
+                    observed,
+                    ctx,
+                );
+                let rejection = rejection.await?;
+                is_rejected |= rejection.is_some();
+                rejection.map(|message| (ConditionReason::ExpansionRefused, message))
             }
-        }
+        };
+        problems.extend(problem);
     }
-    if !refused
-        && !told
-            .iter()
-            .any(|(reason, _)| *reason == ConditionReason::ExpansionRefused)
-    {
-        ctx.states.accepted(&vm, conditions::DISKS_IN_SYNC);
+    if !is_rejected {
+        ctx.states
+            .accepted(&observed.key(), conditions::DISKS_IN_SYNC);
     }
-    let reason = told.first().map(|(reason, _)| *reason);
-    Ok(reason.map(|reason| {
-        let message = told
-            .into_iter()
-            .map(|(_, message)| message)
-            .collect::<Vec<_>>()
-            .join("\n");
-        Wanted {
-            type_: conditions::DISKS_IN_SYNC,
-            status: false,
-            reason,
-            message,
-        }
-    }))
+    Ok(condition(problems))
 }
 
-/// Asks for a larger claim or another attributes class. Gives the words of a refusal.
-async fn grow(
+/// One condition for all problems, with the reason of the first.
+fn condition(problems: Vec<(ConditionReason, String)>) -> Option<Wanted> {
+    let reason = problems.first()?.0;
+    let messages: Vec<String> = problems.into_iter().map(|(_, message)| message).collect();
+    Some(Wanted {
+        type_: conditions::DISKS_IN_SYNC,
+        status: false,
+        reason,
+        message: messages.join("\n"),
+    })
+}
+
+/// The message of the present condition, until its rejected changes are due again. It is for the present generation of the VM.
+fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
+    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
+    conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC)
+        .filter(|present| present.observed_generation == observed.vm.metadata.generation)
+        .filter(|_| ctx.states.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
+        .map_or("", |present| present.message.as_str())
+}
+
+/// Requests another size or attributes class of a PVC, unless `reported` contains a rejection of the same change. Returns the message of
+/// the rejection.
+async fn resize(
     name: &str,
     size: Option<&str>,
     attributes_class: Option<&str>,
+    reported: &str,
+    observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
-    let size = size.map(|size| {
-        (
-            "resources".to_owned(),
-            json!({"requests": {"storage": size}}),
-        )
-    });
-    let class =
-        attributes_class.map(|class| ("volumeAttributesClassName".to_owned(), json!(class)));
-    let spec: Map<String, Value> = size.into_iter().chain(class).collect();
+    let desired: Vec<&str> = size.into_iter().chain(attributes_class).collect();
+    let start = format!("PVC {name:?} cannot be changed to {}: ", desired.join(", "));
+    if let Some(message) = reported.lines().find(|line| line.starts_with(&start)) {
+        return Ok(Some(message.to_owned()));
+    }
+    let size = size.map(|size| ("resources", json!({"requests": {"storage": size}})));
+    let class = attributes_class.map(|class| ("volumeAttributesClassName", json!(class)));
+    let spec: Map<String, Value> = size
+        .into_iter()
+        .chain(class)
+        .map(|(field, value)| (field.to_owned(), value))
+        .collect();
     let patch = Patch::Merge(json!({"spec": spec}));
-    match ctx
+    let answer = ctx
         .writer()
         .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch)
-        .await
-    {
+        .await;
+    match answer {
         Ok(_) => Ok(None),
-        Err(error) if error.is_rejection() => Ok(Some(error.to_string().replace('\n', " "))),
+        Err(error) if error.is_rejection() => {
+            // Recorded at once: if the request for another PVC fails, this one is not sent again earlier.
+            let now = (ctx.cluster.instant)();
+            ctx.states
+                .rejected(&observed.key(), conditions::DISKS_IN_SYNC, now);
+            let error = error.to_string().replace('\n', " ");
+            Ok(Some(format!(
+                "{start}{error}; the operator retries when the VM changes, and {REJECTION_RETRY_TEXT}"
+            )))
+        }
         Err(error) => Err(error),
     }
 }

@@ -1,8 +1,7 @@
-//! (client) The pod's CPU and memory requests follow the machine's size while it runs, by the pod's `resize`
-//! subresource.
+//! (client) Requests and limits of a running pod follow the VM's CPUs and memory, by the pod's subresource `resize`.
 //!
-//! What was granted last stands in the pod's annotation: who changes a pod's resources from outside is not fought with.
-//! What was refused stands in the VM's condition: it is asked for again when the VM changes, and from time to time.
+//! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The VM's condition
+//! records a rejection. A rejected resize is retried when the VM changes, and after a delay.
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::quantity::same_amount;
@@ -20,80 +19,82 @@ use std::collections::BTreeMap;
 
 type Amounts = Option<BTreeMap<String, Quantity>>;
 
-/// CPU and memory as an annotation tells them; nothing for a pod without it, which is not ours.
-fn asked(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements> {
+/// The requests and limits in a pod's annotation. Pods of the Java VM-Operator have none.
+fn recorded(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements> {
     serde_json::from_str(annotations.get(names::ANNOTATION_RESOURCES)?).ok()
 }
 
-/// Asks for the resources that the pod should have. Gives the annotation that says so afterwards, and what there is to
-/// tell.
+/// Resizes the pod if its desired resources have changed. Returns the annotation that records a successful request, and a condition if
+/// the pod does not have the desired resources.
 ///
 /// # Errors
-/// If the API server could not be asked; its refusal is something to tell.
-pub(super) async fn follow(
-    wanted: &Pod,
+/// If the request fails for another reason than a rejection.
+pub(super) async fn apply(
+    desired: &Pod,
     pod: &PodView,
     observed: &Observed,
     ctx: &Context,
-) -> Result<(BTreeMap<String, String>, Option<Wanted>), Error> {
-    let (Some(resources), Some(last)) = (asked(wanted.annotations()), asked(pod.annotations()))
-    else {
-        return Ok((BTreeMap::new(), None));
+) -> Result<(Option<(String, String)>, Option<Wanted>), Error> {
+    let resources = recorded(desired.annotations());
+    let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
+        return Ok((None, None));
     };
     let (vm, now) = (observed.key(), (ctx.cluster.instant)());
     if resources == last {
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
-        return Ok((BTreeMap::new(), tell(&resources, pod)));
+        return Ok((None, difference(&resources, pod)));
     }
-    let remembered = refused(observed).filter(|_| {
+    let reported = reported_rejection(observed).filter(|_| {
         ctx.states
             .is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now)
     });
-    if let Some(message) = remembered {
-        return Ok((
-            BTreeMap::new(),
-            Some(out_of_sync(ConditionReason::ResizeRefused, message)),
-        ));
+    if let Some(message) = reported {
+        return Ok((None, Some(rejected(message))));
     }
-    let container =
-        json!({"name": names::container(&pod.name_any()), "resources": patch(&last, &resources)});
-    let body = json!({"spec": {"containers": [container]}});
-    let annotation = wanted
-        .annotations()
-        .get(names::ANNOTATION_RESOURCES)
-        .cloned()
-        .unwrap_or_default();
-    let annotations = [(names::ANNOTATION_RESOURCES.to_owned(), annotation)].into();
-    match ctx
-        .writer()
-        .patch_subresource::<Pod, _>(&ctx.caches.pods, "resize", &pod.name_any(), &body)
-        .await
-    {
-        Ok(_) => {
+    let answer = request(pod, patch(&last, &resources), ctx).await;
+    match answer {
+        Ok(()) => {
             ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
-            Ok((annotations, None))
+            let annotation = desired
+                .annotations()
+                .get_key_value(names::ANNOTATION_RESOURCES);
+            let annotation = annotation.map(|(name, value)| (name.clone(), value.clone()));
+            Ok((annotation, None))
         }
-        // Without the subresource, the path is not found.
+        // API servers without the subresource answer 404.
         Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {
             ctx.states.rejected(&vm, conditions::RESOURCES_IN_SYNC, now);
-            let message = format!(
-                "{error}; they are asked for again {REJECTION_RETRY_TEXT}, and are the pod's at the next start of the VM at the latest"
-            );
             Ok((
-                BTreeMap::new(),
-                Some(out_of_sync(ConditionReason::ResizeRefused, message)),
+                None,
+                Some(rejected(format!(
+                    "{error}; the operator retries {REJECTION_RETRY_TEXT}; at the latest, the next start of the VM applies the resources"
+                ))),
             ))
         }
         Err(error) => Err(error),
     }
 }
 
-/// With which words the API server has refused the resources of this generation of the VM. The status is what remembers
-/// it: where it could not be written, the API server is asked again, and so the words are never lost.
-fn refused(observed: &Observed) -> Option<String> {
-    let told = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
-    let of_now = told.observed_generation == observed.vm.metadata.generation;
-    (of_now && told.reason == ConditionReason::ResizeRefused.as_str()).then(|| told.message.clone())
+async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), Error> {
+    let name = pod.name_any();
+    let container = json!({"name": names::container(&name), "resources": resources});
+    let body = json!({"spec": {"containers": [container]}});
+    let (writer, pods) = (ctx.writer(), &ctx.caches.pods);
+    let answer = writer.patch_subresource::<Pod, _>(pods, "resize", &name, &body);
+    answer.await.map(drop)
+}
+
+/// The reported rejection of the resources of this generation of the VM. The status is the only record: if it could not be written, the
+/// request is sent again.
+fn reported_rejection(observed: &Observed) -> Option<String> {
+    let present = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
+    let is_current = present.observed_generation == observed.vm.metadata.generation;
+    let is_rejection = present.reason == ConditionReason::ResizeRefused.as_str();
+    (is_current && is_rejection).then(|| present.message.clone())
+}
+
+fn rejected(message: String) -> Wanted {
+    out_of_sync(ConditionReason::ResizeRefused, message)
 }
 
 fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
@@ -105,76 +106,65 @@ fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
     }
 }
 
-/// What there is to tell of a pod whose resources have been asked for.
-fn tell(resources: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
+/// The condition of a pod whose resize was accepted and that does not have the desired resources.
+fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
     if let Some(pending) = pod.condition("PodResizePending") {
-        let words = pending.message.as_deref().unwrap_or("no details given");
+        let details = pending.message.as_deref().unwrap_or("no details given");
         return Some(match pending.reason.as_deref() {
-            Some("Infeasible") => {
-                let next = "make the machine smaller, or move it to another node by a restart";
-                out_of_sync(
-                    ConditionReason::Infeasible,
-                    format!("the node cannot give the pod its requests ({words}); {next}"),
-                )
-            }
+            Some("Infeasible") => out_of_sync(
+                ConditionReason::Infeasible,
+                format!(
+                    "the node does not have the requested resources ({details}); reduce CPUs or memory of the VM, or move it to another node \
+                     by a restart"
+                ),
+            ),
             _ => out_of_sync(
                 ConditionReason::Deferred,
                 format!(
-                    "the node cannot give the pod its requests now ({words}); the kubelet tries again"
+                    "the node does not have the requested resources now ({details}); the kubelet retries"
                 ),
             ),
         });
     }
     let present = pod.resources()?;
-    let lacking = [
-        (&resources.requests, &present.requests),
-        (&resources.limits, &present.limits),
+    let pairs = [
+        (&desired.requests, &present.requests),
+        (&desired.limits, &present.limits),
     ];
-    let differs = |(wanted, present): (&Amounts, &Option<AmountsView>)| {
+    let differs = |(desired, present): (&Amounts, &Option<AmountsView>)| {
         let present = |name: &String| present.as_ref().and_then(|present| present.get(name));
-        wanted
+        desired
             .iter()
             .flatten()
             .find(|(name, amount)| !present(name).is_some_and(|p| same_amount(&p.0, &amount.0)))
             .map(|(name, amount)| (name.clone(), amount.0.clone()))
     };
-    let (name, amount) = lacking.into_iter().find_map(differs)?;
-    let message = format!(
-        "the pod's {name} is not {amount}, as was asked for; something else in the cluster has set it"
-    );
+    let (name, amount) = pairs.into_iter().find_map(differs)?;
+    let message =
+        format!("the pod's {name} is not {amount} as requested; another program has changed it");
     Some(out_of_sync(ConditionReason::Differs, message))
 }
 
-/// The patch from what was asked for last to what is wanted. What is not wanted any more is taken away: the API server
-/// says whether that can be. What others have added stays. Where there is a limit and no request, the API server makes the limit
-/// the request of a new pod, but not of one that is there.
-fn patch(last: &ResourceRequirements, wanted: &ResourceRequirements) -> Value {
-    let part = |last: &Amounts, wanted: &Amounts| -> Map<String, Value> {
-        let gone = last
+/// The patch from the resources that were requested last to the desired ones. It removes resources that are no longer desired, and keeps
+/// those of other programs. A new pod's request defaults to its limit; a resize has no defaults, so the patch contains the request.
+fn patch(last: &ResourceRequirements, desired: &ResourceRequirements) -> Value {
+    let part = |last: &Amounts, desired: &Amounts| -> Map<String, Value> {
+        let removed = last
             .iter()
             .flatten()
             .map(|(name, _)| (name.clone(), Value::Null));
-        gone.chain(
-            wanted
-                .iter()
-                .flatten()
-                .map(|(name, amount)| (name.clone(), amount.0.clone().into())),
-        )
-        .collect()
+        let desired = desired.iter().flatten();
+        let desired = desired.map(|(name, amount)| (name.clone(), amount.0.clone().into()));
+        removed.chain(desired).collect()
     };
     let requests = |of: &ResourceRequirements| -> Amounts {
-        Some(
-            of.limits
-                .iter()
-                .flatten()
-                .chain(of.requests.iter().flatten())
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
-        )
+        let limits = of.limits.iter().flatten();
+        let amounts = limits.chain(of.requests.iter().flatten());
+        Some(amounts.map(|(k, v)| (k.clone(), v.clone())).collect())
     };
     let parts = [
-        ("requests", part(&requests(last), &requests(wanted))),
-        ("limits", part(&last.limits, &wanted.limits)),
+        ("requests", part(&requests(last), &requests(desired))),
+        ("limits", part(&last.limits, &desired.limits)),
     ];
     let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
     parts
@@ -192,15 +182,15 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_a_request_is_the_request_also_of_a_pod_that_is_there() {
+    fn limit_without_request_is_also_the_request_of_a_resized_pod() {
         let last = resources(json!({"limits": {"memory": "41"}}));
-        let wanted =
+        let desired =
             resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));
-        let patched = patch(&last, &wanted);
+        let patched = patch(&last, &desired);
         assert_eq!(patched["requests"], json!({"memory": "101", "cpu": "1"}));
         assert_eq!(patched["limits"], json!({"memory": "101", "cpu": "2"}));
         assert_eq!(
-            patch(&wanted, &last)["requests"],
+            patch(&desired, &last)["requests"],
             json!({"memory": "41", "cpu": null})
         );
     }

@@ -1,13 +1,12 @@
-//! (client) The load balancer service: made, followed, and taken away where it is not wanted. One of somebody else's is
-//! left alone. No trouble with it is in the way of the VM.
+//! (client) The load balancer Service: created, patched, and deleted if it is not desired. A Service of another owner is not changed. A
+//! rejected Service does not block the VM.
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::vm::names;
-use crate::controllers::vm::apply::ensure_ours;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::ownership::next_step;
-use crate::controllers::vm::views::{ServiceView, vm_of};
+use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
+use crate::controllers::vm::views::ServiceView;
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -17,34 +16,34 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Brings the service in line. Gives what there is to tell.
+/// Creates, patches or deletes the Service. Returns a condition if that is rejected.
 ///
 /// # Errors
-/// If the API server could not be asked; its refusal is something to tell.
-pub(super) async fn follow(
-    wanted: Option<&Service>,
+/// If a request fails for another reason than a rejection.
+pub(super) async fn apply(
+    desired: Option<&Service>,
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<Wanted>, Error> {
-    let told = match (wanted, &observed.service) {
-        (Some(wanted), present) => ensure(wanted, present.as_ref(), observed, ctx).await,
-        (None, Some(present)) if is_ours(present, observed) => remove(present, ctx).await,
+    let result = match (desired, &observed.service) {
+        (Some(desired), present) => create_or_patch(desired, present.as_ref(), observed, ctx).await,
+        (None, Some(present)) if is_own(present, observed) => delete(present, ctx).await,
         (None, _) => return Ok(None),
     };
-    let Err(error) = told else { return Ok(None) };
+    let Err(error) = result else { return Ok(None) };
     if !error.is_rejection() {
         return Err(error);
     }
     let (reason, next) = match &error {
         Error::OfEarlier { .. } => (
             ConditionReason::NameTaken,
-            "it is made once that one has gone".to_owned(),
+            "the operator creates the new Service after the removal".to_owned(),
         ),
         Error::Foreign { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
             (
                 ConditionReason::NameTaken,
-                format!("{next}, or give the VM spec.loadBalancerService: {{}}"),
+                format!("{next}, or set spec.loadBalancerService of the VM to {{}}"),
             )
         }
         _ => (
@@ -62,30 +61,31 @@ pub(super) async fn follow(
     }))
 }
 
-async fn ensure(
-    wanted: &Service,
+async fn create_or_patch(
+    desired: &Service,
     present: Option<&Arc<ServiceView>>,
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
     let (writer, cache) = (ctx.writer(), &ctx.caches.services);
-    let there = match present {
+    let present = match present {
         Some(present) => present.clone(),
-        None => writer.create_or_get(cache, wanted).await?,
+        None => writer.create_or_get(cache, desired).await?,
     };
-    ensure_ours("Service", &*there, is_ours(&there, observed), observed)?;
-    if !is_as_wanted(&there, wanted) {
-        let patch = Patch::Merge(patch(&there, wanted));
+    let is_own = is_own(&present, observed);
+    check_owner("Service", &*present, is_own, &observed.vm)?;
+    if !is_up_to_date(&present, desired) {
+        let patch = Patch::Merge(patch(&present, desired));
         writer
-            .patch::<Service, _>(cache, &wanted.name_any(), &patch)
+            .patch::<Service, _>(cache, &desired.name_any(), &patch)
             .await?;
     }
     Ok(())
 }
 
-async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
+async fn delete(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
     if present.metadata.deletion_timestamp.is_some() {
-        // A load balancer that is being given back.
+        // The cloud provider is releasing the load balancer.
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
@@ -99,31 +99,27 @@ async fn remove(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         .await
 }
 
-/// Whether the operator has made the service for this VM, or the reference's has.
-fn is_ours(view: &ServiceView, observed: &Observed) -> bool {
-    let made_by_us = view
+/// Whether this operator or the Java VM-Operator has created the Service for this VM.
+fn is_own(view: &ServiceView, observed: &Observed) -> bool {
+    let is_labelled = view
         .labels()
         .get(names::LABEL_MANAGED_BY)
         .is_some_and(|by| by == names::MANAGED_BY)
-        && view
-            .labels()
-            .get(names::LABEL_NAME)
-            .is_some_and(|app| app == names::APP_NAME)
-        && vm_of(view).is_some_and(|vm| vm == observed.name());
+        && is_labelled_for(view, &observed.vm);
     let owned = view
         .owner_references()
         .iter()
         .any(|owner| Some(&owner.uid) == observed.vm.metadata.uid.as_ref());
-    made_by_us || owned
+    is_labelled || owned
 }
 
-fn is_as_wanted(present: &ServiceView, wanted: &Service) -> bool {
-    let has = |present: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>| {
-        wanted
+fn is_up_to_date(present: &ServiceView, desired: &Service) -> bool {
+    let has = |present: &BTreeMap<String, String>, desired: &BTreeMap<String, String>| {
+        desired
             .iter()
             .all(|(name, value)| present.get(name) == Some(value))
     };
-    let Some(spec) = &wanted.spec else {
+    let Some(spec) = &desired.spec else {
         return true;
     };
     let port = |p: &ServicePort| {
@@ -135,9 +131,9 @@ fn is_as_wanted(present: &ServiceView, wanted: &Service) -> bool {
         )
     };
     let ports = spec.ports.iter().flatten().map(port);
-    has(present.labels(), wanted.labels())
-        && has(present.annotations(), wanted.annotations())
-        && wanted
+    has(present.labels(), desired.labels())
+        && has(present.annotations(), desired.annotations())
+        && desired
             .owner_references()
             .iter()
             .all(|owner| present.owner_references().contains(owner))
@@ -146,29 +142,30 @@ fn is_as_wanted(present: &ServiceView, wanted: &Service) -> bool {
         && present.spec.ports.iter().map(port).eq(ports)
 }
 
-/// The merge patch to what is wanted. What others have added to labels, annotations and owners stays.
-fn patch(present: &ServiceView, wanted: &Service) -> Value {
-    let before = present.annotations().get(names::ANNOTATION_APPLIED);
-    let before: Value = before
+/// The merge patch from the present to the desired Service. Labels, annotations and owners of other programs are retained.
+fn patch(present: &ServiceView, desired: &Service) -> Value {
+    let applied = present.annotations().get(names::ANNOTATION_APPLIED);
+    let applied: Value = applied
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    let merged = |kind: &str, wanted: &BTreeMap<String, String>| -> Map<String, Value> {
-        let names = before
+    let merged = |kind: &str, desired: &BTreeMap<String, String>| -> Map<String, Value> {
+        let names = applied
             .get(kind)
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
             .filter_map(Value::as_str);
-        let gone = names.map(|name| (name.to_owned(), Value::Null));
-        gone.chain(
-            wanted
-                .iter()
-                .map(|(name, value)| (name.clone(), json!(value))),
-        )
-        .collect()
+        let removed = names.map(|name| (name.to_owned(), Value::Null));
+        removed
+            .chain(
+                desired
+                    .iter()
+                    .map(|(name, value)| (name.clone(), json!(value))),
+            )
+            .collect()
     };
-    let spec = wanted.spec.clone().unwrap_or_default();
-    let foreign = present
+    let spec = desired.spec.clone().unwrap_or_default();
+    let removed = present
         .spec
         .selector
         .iter()
@@ -180,22 +177,22 @@ fn patch(present: &ServiceView, wanted: &Service) -> Value {
         .flatten()
         .map(|(name, value)| (name.clone(), json!(value)));
     let owners = present.owner_references().iter().filter(|owner| {
-        wanted
+        desired
             .owner_references()
             .iter()
-            .all(|ours| ours.uid != owner.uid)
+            .all(|desired| desired.uid != owner.uid)
     });
-    let owners: Vec<_> = owners.chain(wanted.owner_references()).collect();
+    let owners: Vec<_> = owners.chain(desired.owner_references()).collect();
     json!({
         "metadata": {
             "uid": present.uid(),
-            "labels": merged("labels", wanted.labels()),
-            "annotations": merged("annotations", wanted.annotations()),
+            "labels": merged("labels", desired.labels()),
+            "annotations": merged("annotations", desired.annotations()),
             "ownerReferences": owners,
         },
         "spec": {
             "type": spec.type_,
-            "selector": foreign.chain(selector).collect::<Map<_, _>>(),
+            "selector": removed.chain(selector).collect::<Map<_, _>>(),
             "ports": spec.ports,
         },
     })

@@ -89,7 +89,9 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.vm.spec.vm.state == State::Running;
     match observed.own_pod() {
-        None if wanted && observed.earlier_pod().is_some() => ending::explain(observed, any_pod),
+        None if wanted && observed.previous_vm_pod().is_some() => {
+            ending::explain(observed, any_pod)
+        }
         None if is_ending || !wanted => None,
         None => Some(name_taken(any_pod)),
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),

@@ -1,4 +1,4 @@
-//! (client) Does what is to be done about images.
+//! (client) Carries out the steps of downloads: creates and deletes download pods, and records finished downloads.
 
 use crate::api::conditions::Wanted;
 use crate::api::runner::fetch::shown;
@@ -12,24 +12,25 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::Patch;
 use serde_json::json;
 
-/// An image with what is to be done, and the pod that fetches it where one is made.
+/// The state of an image, and its download pod if one has to be created.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Prepared {
-    /// The image.
+pub struct PreparedDownload {
+    /// The image and its next step.
     pub fetch: Fetch,
-    /// Its pod, if one has to be made.
+    /// The download pod of this step.
     pub pod: Option<Pod>,
 }
 
-/// Does it, and gives what there is to tell. A pod that the API server refuses keeps nobody from going on: the VM may
-/// have something else to start from.
+/// Carries out the next step of each image. Returns the condition `MediaFetched`. A rejected download pod is reported in the condition and
+/// does not fail the reconcile: the VM may boot from another disk.
 ///
 /// # Errors
-/// If a write fails for another reason than a refusal.
-pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wanted>, Error> {
+/// If a request fails for another reason than a rejection.
+pub async fn apply(downloads: &[PreparedDownload], ctx: &Context) -> Result<Option<Wanted>, Error> {
     let mut fetches = Vec::new();
-    for Prepared { mut fetch, pod } in images {
-        match one(&fetch, pod.as_ref(), ctx).await {
+    for PreparedDownload { fetch, pod } in downloads {
+        let mut fetch = fetch.clone();
+        match apply_step(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
                 fetch.state = State::Failed(diagnose::rejected(&error).into());
             }
@@ -40,38 +41,38 @@ pub async fn follow(images: Vec<Prepared>, ctx: &Context) -> Result<Option<Wante
     Ok(condition(&fetches))
 }
 
-async fn one(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(), Error> {
+async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(), Error> {
     let url = shown(&fetch.remote.url);
     match &fetch.step {
         Step::None => Ok(()),
-        Step::Create(_) => create(pod, &url, ctx).await,
+        Step::Create(_) => create_pod(pod, &url, ctx).await,
         Step::Retry(uid, attempt) => {
             tracing::info!(
                 url,
                 number = attempt.number,
-                "trying to fetch an image again"
+                "retrying the download of a CD image"
             );
-            remove(fetch, uid, ctx).await?;
-            create(pod, &url, ctx).await
+            delete_pod(fetch, uid, ctx).await?;
+            create_pod(pod, &url, ctx).await
         }
         Step::Record(uid) => {
-            tracing::info!(url, "an image is fetched");
+            tracing::info!(url, "a CD image is downloaded");
             record(fetch, ctx).await?;
-            remove(fetch, uid, ctx).await
+            delete_pod(fetch, uid, ctx).await
         }
-        Step::Remove(uid) => remove(fetch, uid, ctx).await,
+        Step::Remove(uid) => delete_pod(fetch, uid, ctx).await,
     }
 }
 
-async fn create(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error> {
+async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error> {
     let Some(pod) = pod else { return Ok(()) };
-    tracing::info!(url, "fetching an image");
-    // By POST: another VM's reconcile may have been first.
+    tracing::info!(url, "downloading a CD image");
+    // The reconcile of another VM may have created the pod.
     ctx.writer().create_or_get(&ctx.caches.pods, pod).await?;
     Ok(())
 }
 
-/// Says on the repository's claim that the image is there.
+/// Annotates the image repository with the finished download.
 async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
@@ -82,8 +83,8 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes a pod that has ended.
-async fn remove(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
+/// Deletes an ended pod.
+async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
     ctx.writer()
         .delete::<Pod, _>(
             &ctx.caches.pods,

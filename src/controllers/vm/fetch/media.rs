@@ -1,12 +1,13 @@
-//! (pure) What is in which CD drive while an image is on its way, and whether a start waits for it.
+//! (pure) The files of CD drives whose images are given by URL, and whether a start waits for an image.
 //!
-//! | the VM's pod | the image is not there yet | in the drive |
+//! | the VM's pod | the image is missing | file in the drive |
 //! |---|---|---|
-//! | lives | | what is there, until the image is |
-//! | is the reference's, which reads from the URL itself | also if it is there | the URL, until the next start |
-//! | none | a drive with something in it precedes by `bootindex` | nothing |
-//! | none | the guest boots from it | the image: the pod is made once it is there |
-//! | none | the guest boots from it, and the deadline is over | nothing |
+//! | runs | yes | the previous file |
+//! | runs | no | the image |
+//! | runs, was created by the Java VM-Operator, and reads from the URL | yes or no | the URL, until the next start |
+//! | none | yes, and another drive precedes it by `bootindex` | none |
+//! | none | yes, and the guest boots from it | the image; the pod is created when the image is downloaded |
+//! | none | yes, the guest boots from it, and the deadline has expired | none |
 
 use crate::api::vm::Disk;
 use crate::controllers::vm::fetch::{Fetch, State};
@@ -15,33 +16,33 @@ use crate::settings;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use std::time::Duration;
 
-/// What is in the drives of images by URL.
+/// The files of the drives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Media {
-    /// Place in `spec.vm.disks`, and the file in that drive; empty where there is none.
+    /// Index in `spec.vm.disks`, and the file of that drive; empty for an empty drive.
     pub files: Vec<(usize, String)>,
-    /// Until when a start waits for an image.
+    /// The end of the wait for an image, if the start waits.
     pub wait: Option<Timestamp>,
 }
 
-/// What is in the drives.
+/// The files of the drives, and the wait for a boot image.
 #[must_use]
 pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchSettings) -> Media {
     let until = deadline(observed, Duration::from_secs(settings.start_deadline));
     let in_time = observed.now < until;
     let pending = |fetch: &Fetch| fetch.state != State::Fetched;
-    let lives = observed.own_pod().is_some_and(|pod| !pod.has_ended());
+    let is_alive = observed.own_pod().is_some_and(|pod| !pod.has_ended());
     let file = |fetch: &Fetch| match fetch {
-        fetch if lives && before(observed, fetch.remote.drive) == fetch.remote.url => {
+        fetch if is_alive && previous_file(observed, fetch.remote.drive) == fetch.remote.url => {
             fetch.remote.url.clone()
         }
         fetch if !pending(fetch) => fetch.remote.path(),
-        fetch if lives => before(observed, fetch.remote.drive),
+        fetch if is_alive => previous_file(observed, fetch.remote.drive),
         fetch if in_time && boots_from(observed, fetch.remote.disk) => fetch.remote.path(),
         _ => String::new(),
     };
     let waits = |fetch: &Fetch| {
-        pending(fetch) && !lives && in_time && boots_from(observed, fetch.remote.disk)
+        pending(fetch) && !is_alive && in_time && boots_from(observed, fetch.remote.disk)
     };
     Media {
         files: fetches
@@ -52,8 +53,8 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
     }
 }
 
-/// When a start does not wait any more. It counts from the time when the image was found missing, which stands in the
-/// condition; whole seconds, as there.
+/// The time at which a start no longer waits. It counts from the first report of the missing image in the condition, in whole seconds as
+/// conditions have.
 fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
     let since = images_missing_since(&observed.vm).unwrap_or(observed.now);
     let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
@@ -61,8 +62,8 @@ fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
     since.checked_add(wait).unwrap_or(since)
 }
 
-/// What the running machine has in that drive.
-fn before(observed: &Observed, drive: usize) -> String {
+/// The file of this drive in the running VM.
+fn previous_file(observed: &Observed, drive: usize) -> String {
     let media = observed
         .config_map
         .as_ref()
@@ -70,17 +71,17 @@ fn before(observed: &Observed, drive: usize) -> String {
     media.cloned().unwrap_or_default()
 }
 
-/// Whether the guest would boot from the CD drive at that place of `spec.vm.disks`: no drive with something in it comes
-/// before it by `bootindex`. Drives without come last.
-fn boots_from(observed: &Observed, place: usize) -> bool {
+/// Whether the guest boots from the CD drive with this index in `spec.vm.disks`: no drive with a file precedes it by `bootindex`. Drives
+/// without `bootindex` come last.
+fn boots_from(observed: &Observed, index: usize) -> bool {
     let disks = &observed.vm.spec.vm.disks;
     let order = |disk: &Disk| disk.bootindex.unwrap_or(i64::MAX);
-    let Some(own) = disks.get(place).map(order) else {
+    let Some(own) = disks.get(index).map(order) else {
         return false;
     };
     let precedes = |disk: &Disk| {
-        let has_something = disk.cdrom.as_ref().is_none_or(|cd| !cd.image.is_empty());
-        has_something && order(disk) < own
+        let has_file = disk.cdrom.as_ref().is_none_or(|cd| !cd.image.is_empty());
+        has_file && order(disk) < own
     };
     !disks.iter().any(precedes)
 }

@@ -1,24 +1,24 @@
-//! CD images given by URL: each is fetched once into the namespace's image repository, for all VMs that name it.
+//! Downloads of CD images given by URL: each image is downloaded once into the namespace's image repository, for all VMs that name it.
 //!
 //! ```text
-//!            no annotation on the claim      annotation there
-//!  image ──► none ──► fetch pod ──► Fetched ──────────────────► its file is in the drive
-//!              ▲          │ failed
-//!              └─ pause ──┘ (or, where trying again is useless: until URL, checksum or settings change)
+//!            no annotation on the PVC           annotation on the PVC
+//!  image ──► no pod ──► download pod ──► Fetched ────────────────────► its file is in the drive
+//!              ▲            │ failed
+//!              └─ backoff ──┘ (an error that a retry cannot correct waits for another URL, checksum or configuration)
 //! ```
 //!
-//! What is known of an image stands in the cluster and nowhere else: that it is there on the repository's claim, so
-//! that it goes with the repository; how often it was tried on the pod. A pod is removed once its outcome is taken over;
-//! one that has failed stays until the next try, so that its log can be read.
+//! The state of a download is stored in the cluster only. An annotation of the image repository records a finished download, so that it is
+//! deleted with the repository. An annotation of the download pod has the number of attempts. A pod is deleted when its outcome is
+//! recorded; a failed pod is kept until the next attempt, so that its log can be read.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `state` | (pure) what is to be done about an image, and what there is to tell |
-//! | `media` | (pure) what is in which drive meanwhile, and whether the start waits |
+//! | `state` | (pure) the state of an image, and the next step |
+//! | `media` | (pure) the files of the drives, and the wait for a boot image |
 //! | `condition` | (pure) the condition `MediaFetched` |
 //! | `apply` | (client) the writes |
-//! | `progress` | (client) how far a fetch is, from the pod's log |
-//! | `sweep` | (client) removes download pods that no VM needs |
+//! | `progress` | (client) the progress of a download, from the pod's log |
+//! | `sweep` | (client) deletes download pods that no VM needs |
 
 pub mod apply;
 mod condition;

@@ -1,29 +1,29 @@
-//! (client) How far fetches are, from the last line of each pod's log; one request for all VMs that wait.
+//! (client) The progress of downloads, from the last line of each pod's log. One request serves all VMs that wait for an image.
 
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::fetch::state::PROGRESS_PAUSE;
-use crate::controllers::vm::images::{Seen, is_fetch_pod};
+use crate::controllers::vm::images::{ObservedDownload, is_download_pod};
 use crate::controllers::vm::observe::Observed;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 use std::time::Duration;
 
-/// A node that does not answer must not delay what matters.
-const DEADLINE: Duration = Duration::from_secs(2);
+/// A node that does not answer must not delay the reconcile.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The observation, with how far the fetches are that run. A log that cannot be read says nothing.
+/// Adds the progress of running downloads to the observation. If a log cannot be read, the last known progress remains.
 pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
     let now = observed.now;
-    for (name, seen) in &mut observed.fetches {
-        if !runs(seen) {
-            ctx.progresses.retain(|pod| pod != name);
+    for (name, download) in &mut observed.fetches {
+        if !is_running(download) {
+            ctx.download_progress.retain(|pod| pod != name);
             continue;
         }
-        let (known, is_new) = ctx.progresses.known(name, now, PROGRESS_PAUSE);
-        seen.progress = known;
-        if is_new {
+        let (known, is_recent) = ctx.download_progress.get(name, now, PROGRESS_PAUSE);
+        download.progress = known;
+        if is_recent {
             continue;
         }
         let api: Api<Pod> = Api::namespaced(ctx.cluster.client.clone(), &ctx.namespace);
@@ -31,19 +31,24 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
             tail_lines: Some(1),
             ..LogParams::default()
         };
-        match tokio::time::timeout(DEADLINE, api.logs(name, &last_line)).await {
-            Ok(Ok(log)) => seen.progress = Progress::last(&log).or(known),
-            Ok(Err(error)) => tracing::debug!(pod = name, %error, "cannot read a log"),
-            Err(_) => tracing::debug!(pod = name, "cannot read a log within {DEADLINE:?}"),
+        match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_line)).await {
+            Ok(Ok(log)) => download.progress = Progress::last(&log).or(known),
+            Ok(Err(error)) => {
+                tracing::debug!(pod = name, %error, "cannot read the log of a download pod");
+            }
+            Err(_) => tracing::debug!(
+                pod = name,
+                "cannot read the log of a download pod within {LOG_TIMEOUT:?}"
+            ),
         }
-        ctx.progresses.keep(name, now, seen.progress);
+        ctx.download_progress.insert(name, now, download.progress);
     }
     observed
 }
 
-fn runs(seen: &Seen) -> bool {
-    seen.pod.as_deref().is_some_and(|pod| {
-        is_fetch_pod(pod)
+fn is_running(download: &ObservedDownload) -> bool {
+    download.pod.as_deref().is_some_and(|pod| {
+        is_download_pod(pod)
             && pod.status.phase == "Running"
             && !pod.has_ended()
             && pod.metadata.deletion_timestamp.is_none()

@@ -16,7 +16,7 @@ use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
 use crate::api::vm::{State as Wanted, names};
 use crate::controllers::vm::diagnose;
-use crate::controllers::vm::images::{Remote, Seen, is_fetch_pod};
+use crate::controllers::vm::images::{ObservedDownload, RemoteImage, is_download_pod};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::owner;
 use crate::controllers::vm::views::exit::End;
@@ -32,7 +32,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The image.
-    pub remote: Remote,
+    pub remote: RemoteImage,
     /// What there is to tell.
     pub state: State,
     /// What is to be done.
@@ -88,7 +88,7 @@ const RECHECK: Duration = Duration::from_secs(60);
 
 /// Looks at an image.
 #[must_use]
-pub fn look(remote: Remote, observed: &Observed, settings: &settings::Reconciler) -> Fetch {
+pub fn look(remote: RemoteImage, observed: &Observed, settings: &settings::Reconciler) -> Fetch {
     let seen = observed
         .fetches
         .get(&remote.pod_name())
@@ -116,8 +116,8 @@ fn failed(
 }
 
 fn looked(
-    remote: &Remote,
-    seen: &Seen,
+    remote: &RemoteImage,
+    seen: &ObservedDownload,
     repository: Option<&ClaimView>,
     observed: &Observed,
     settings: &settings::Reconciler,
@@ -126,7 +126,7 @@ fn looked(
     let recorded =
         repository.is_some_and(|claim| claim.annotations().contains_key(&remote.annotation()));
     if recorded {
-        let left = pod.filter(|pod| is_fetch_pod(pod) && is_over(pod));
+        let left = pod.filter(|pod| is_download_pod(pod) && is_over(pod));
         let step = left
             .and_then(ResourceExt::uid)
             .map_or(Step::None, Step::Remove);
@@ -141,7 +141,7 @@ fn looked(
     let Some(pod) = pod else {
         return first(remote, settings);
     };
-    if !is_fetch_pod(pod) {
+    if !is_download_pod(pod) {
         let name = pod.name_any();
         let next = match owner(pod, "") {
             Some(owner) => format!("give {owner} another name"),
@@ -200,7 +200,7 @@ fn settings_hash(settings: &settings::Reconciler) -> String {
     hex(Sha256::digest(said).iter().take(4))
 }
 
-fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Look> {
+fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Option<Look> {
     let (scheme, _) = remote.url.split_once("://")?;
     let allowed = &settings.image_repository.fetch.schemes;
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(scheme)) {
@@ -225,7 +225,7 @@ fn scheme_problem(remote: &Remote, settings: &settings::Reconciler) -> Option<Lo
     ))
 }
 
-fn first(remote: &Remote, settings: &settings::Reconciler) -> Look {
+fn first(remote: &RemoteImage, settings: &settings::Reconciler) -> Look {
     if let Some(why) = scheme_problem(remote, settings) {
         return why;
     }
@@ -242,8 +242,8 @@ fn attempt(pod: &PodView) -> Option<Attempt> {
 }
 
 fn under_way(
-    remote: &Remote,
-    seen: &Seen,
+    remote: &RemoteImage,
+    seen: &ObservedDownload,
     pod: &PodView,
     observed: &Observed,
     settings: &settings::Reconciler,
@@ -278,7 +278,7 @@ fn under_way(
 }
 
 /// Begins anew where the settings are others than the pod was made by.
-fn anew(remote: &Remote, pod: &PodView, settings: &settings::Reconciler) -> Option<Look> {
+fn anew(remote: &RemoteImage, pod: &PodView, settings: &settings::Reconciler) -> Option<Look> {
     let now = settings_hash(settings);
     if attempt(pod).is_some_and(|before| before.settings == now) {
         return None;
@@ -313,7 +313,7 @@ fn retries(outcome: &FetchOutcome) -> bool {
 }
 
 fn after_end(
-    remote: &Remote,
+    remote: &RemoteImage,
     pod: &PodView,
     repository: Option<&ClaimView>,
     ended_for: Option<Duration>,

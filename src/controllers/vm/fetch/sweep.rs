@@ -1,9 +1,9 @@
-//! (client) Removes download pods that no VM needs: their VMs are deleted or stopped, or name another image.
+//! (client) Deletes download pods that no VM needs: their VMs are deleted or stopped, or name another image.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::images::{POD_PREFIX, is_fetch_pod, remotes};
+use crate::controllers::vm::images::{POD_PREFIX, is_download_pod, remote_images};
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -11,71 +11,73 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks. What is found unwanted twice goes, so that a VM that is made anew finds its fetch still there.
-const PAUSE: Duration = Duration::from_secs(60);
-/// Seconds that the program has to end.
-const GRACE: i64 = 10;
+/// Time between two sweeps. A pod is deleted if two sweeps find it unused, so that a VM that is deleted and created again finds its
+/// download.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// Grace period of a download pod, in seconds.
+const GRACE_PERIOD: i64 = 10;
 
-/// Looks from time to time, for ever.
-pub async fn forever(ctx: Arc<Context>) {
+/// Sweeps periodically while this process leads.
+pub async fn run(ctx: Arc<Context>) {
     ctx.cluster.leadership.elected().await;
     let vms = ctx.vms.reader();
-    let mut unwanted = BTreeSet::new();
+    let mut unused = BTreeSet::new();
     loop {
-        tokio::time::sleep(PAUSE).await;
-        unwanted = sweep(&vms.state(), &unwanted, &ctx).await;
+        tokio::time::sleep(INTERVAL).await;
+        unused = sweep(&vms.state(), &unused, &ctx).await;
     }
 }
 
-/// Removes the pods that nobody wants and that nobody wanted the last time; gives the UIDs of those that nobody wants.
+/// Deletes the pods that are unused now and were unused at the last sweep. Returns the UIDs of all unused pods.
 pub async fn sweep(
     vms: &[Arc<VirtualMachine>],
     before: &BTreeSet<String>,
     ctx: &Context,
 ) -> BTreeSet<String> {
     let pods = ctx.caches.pods.groups(&ctx.key(POD_PREFIX));
-    let mut unwanted = BTreeSet::new();
+    let mut unused = BTreeSet::new();
     if pods.is_empty() {
-        ctx.progresses.retain(|_| false);
-        return unwanted;
+        ctx.download_progress.retain(|_| false);
+        return unused;
     }
     let running = vms.iter().filter(|vm| {
         vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none()
     });
-    let wanted: BTreeSet<String> = running
-        .flat_map(|vm| remotes(vm))
+    let used: BTreeSet<String> = running
+        .flat_map(|vm| remote_images(vm))
         .map(|remote| remote.pod_name())
         .collect();
-    ctx.progresses.retain(|pod| wanted.contains(pod));
-    // A pod that has ended keeps its claims from going.
+    ctx.download_progress.retain(|pod| used.contains(pod));
+    // An ended pod would prevent the deletion of its PVC.
     let repository = ctx
         .caches
         .claims
         .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM));
-    let is_going = repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
+    let is_repository_deleted =
+        repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
     for pod in pods
         .iter()
-        .filter(|pod| is_fetch_pod(pod) && pod.metadata.deletion_timestamp.is_none())
+        .filter(|pod| is_download_pod(pod) && pod.metadata.deletion_timestamp.is_none())
     {
         let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
-        let in_the_way = is_going && pod.has_ended();
-        if wanted.contains(&name) && !in_the_way {
+        let is_blocking = is_repository_deleted && pod.has_ended();
+        if used.contains(&name) && !is_blocking {
             continue;
         }
         if before.contains(&uid) {
             tracing::info!(
                 pod = name,
-                "nobody wants the image of this pod any more; removing it"
+                "deleting a download pod: no running VM needs its image"
             );
             let deleted = ctx
                 .writer()
-                .delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE))
+                .delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE_PERIOD))
                 .await;
             if let Err(error) = deleted {
-                tracing::warn!(%error, "cannot remove a fetch pod");
+                tracing::warn!(%error, "cannot delete a download pod");
             }
         }
-        unwanted.insert(uid);
+        unused.insert(uid);
     }
-    unwanted
+    unused
 }

@@ -1,10 +1,10 @@
-//! (client) Before a pod is created, deleted or reconfigured, the VM is read from the API server.
+//! (client) Reads the VM from the API server before its pod is created, deleted or reconfigured.
 //!
-//! Each kind has its own watch, and one may be behind another: an operator that has just become the leader may know the pod, and not
-//! yet that somebody has started the stopped VM.
+//! Each kind has its own watch, and one may be behind another. For example, a new leader may have received the pod, but not the change of
+//! the VM from stopped to running.
 
 use crate::api::VirtualMachine;
-use crate::controllers::vm::apply::config_map;
+use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::objects::Objects;
@@ -15,55 +15,55 @@ use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use std::time::Duration;
 
-/// When the VM is reconciled again if the watch has not reported the newer version before.
-pub const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// The time until the next reconcile if the watch has not reported the newer version before.
+pub const RECHECK_DELAY: Duration = Duration::from_secs(1);
 
-/// Whether the decision holds.
+/// Whether the observed VM is current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Confirmed {
-    /// The VM is known as it is now, or the decision does not depend on it.
-    Yes,
+pub enum Freshness {
+    /// The API server has no newer version of the VM, or the decision does not depend on it.
+    Current,
     /// The VM has changed or was deleted. The watch will report that.
-    Behind,
+    Stale,
 }
 
-/// Reads the VM where the decision depends on it.
+/// Compares the observed VM with the API server's if the decision depends on it.
 ///
 /// # Errors
-/// If the API server cannot be asked.
-pub async fn confirmed(
+/// If the request fails.
+pub async fn check(
     observed: &Observed,
     decision: &Decision,
     objects: Option<&Objects>,
     ctx: &Context,
-) -> Result<Confirmed, Error> {
+) -> Result<Freshness, Error> {
     if !depends_on_vm(observed, decision, objects) {
-        return Ok(Confirmed::Yes);
+        return Ok(Freshness::Current);
     }
-    let Some(live) = live(observed, ctx).await? else {
-        return Ok(Confirmed::Behind);
+    let Some(live) = read_live(observed, ctx).await? else {
+        return Ok(Freshness::Stale);
     };
     let is_newer = match decision {
-        // The status says whether the guest runs.
+        // This decision depends on the status, which reports whether the guest runs.
         Decision::Delete {
             why: DeleteReason::Outdated,
             ..
         } => version(&live) > version(&*observed.vm),
-        // The status changes more often than the rest, and nothing else depends on it.
+        // Other decisions do not depend on the status, which changes more often than the spec.
         _ => live.metadata.generation > observed.vm.metadata.generation,
     };
     Ok(if is_newer {
-        Confirmed::Behind
+        Freshness::Stale
     } else {
-        Confirmed::Yes
+        Freshness::Current
     })
 }
 
-/// The VM as the API server has it now; `None` if it was deleted or replaced.
+/// Reads the VM's metadata from the API server; `None` if the VM was deleted or replaced.
 ///
 /// # Errors
-/// If the API server cannot be asked.
-pub async fn live(
+/// If the request fails.
+pub async fn read_live(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
@@ -82,10 +82,10 @@ fn depends_on_vm(observed: &Observed, decision: &Decision, objects: Option<&Obje
     }
     match decision {
         Decision::Create | Decision::Delete { .. } => true,
-        // A pod or a ConfigMap that a watch has not reported yet may exist.
+        // The present ConfigMap would be patched, or one may exist that the watch has not reported yet.
         _ => objects.is_some_and(|objects| {
             observed.config_map.is_none() && pod.is_some()
-                || config_map::changes(&objects.config_map, observed)
+                || is_config_map_outdated(&objects.config_map, observed)
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! Rare cases, before and after the pure steps of a reconcile.
+//! Checks before and after the pure steps of a reconcile, for rare cases.
 
 pub mod freshness;
 pub mod orphans;

@@ -1,12 +1,12 @@
-//! (client) Removes objects that a previous VM with the same name has left.
+//! (client) Deletes orphaned objects of a previous VM with the same name.
 //!
-//! The garbage collector does that, too, but later, and not at all if it misses that a VM was deleted and created again: it knows
-//! owners by UID and follows them by name. The new VM waits for the names of these objects, and the pod of the previous VM may still
-//! run on its disks. So objects all of whose owners are previous VMs of this name are deleted here.
+//! The garbage collector is slower, and may never delete them: it finds owners by name, so it can mistake the new VM for the previous one.
+//! The new VM needs the names of these objects, and the pod of the previous VM may still run on its disks. An object is deleted if all of
+//! its owners are previous VMs with the same name.
 
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::gates::freshness::live;
+use crate::controllers::vm::gates::freshness::read_live;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::is_orphan;
 use crate::k8s::error::Error;
@@ -18,13 +18,13 @@ use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
-/// Deletes them.
+/// Deletes the orphaned objects. After a failed deletion, the others are tried.
 ///
 /// # Errors
-/// If the API server cannot be asked, or rejects a deletion. The others are deleted.
-pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
+/// If a request fails.
+pub async fn delete_orphans(observed: &Observed, ctx: &Context) -> Result<(), Error> {
     let (vm, caches) = (&*observed.vm, &ctx.caches);
-    // A secret that this VM uses is not an orphan.
+    // A Secret that this VM uses is not an orphan.
     let secret = match observed.display_secret {
         None => caches
             .secrets
@@ -44,8 +44,8 @@ pub async fn remove(observed: &Observed, ctx: &Context) -> Result<(), Error> {
     if config_map.is_none() && secret.is_none() && service.is_none() && pod.is_none() {
         return Ok(());
     }
-    // Objects of a newer VM, which the watch has not reported yet, look the same.
-    if live(observed, ctx).await?.is_none() {
+    // Objects of a newer VM that the watch has not reported yet look the same.
+    if read_live(observed, ctx).await?.is_none() {
         return Ok(());
     }
     let of_pod = delete::<Pod, _>(pod, &caches.pods, ctx).await;
@@ -64,14 +64,14 @@ where
 {
     let Some(object) = object else { return Ok(()) };
     let name = object.name_any();
-    tracing::info!(kind = %K::kind(&()), name, "removing an object of a previous VM with the same name");
-    // Its owners may have changed, which its UID does not tell.
+    tracing::info!(kind = %K::kind(&()), name, "deleting an object of a previous VM with the same name");
+    // With the version: the owners may have changed since the observation.
     let uid = object.uid().unwrap_or_default();
     let unchanged = Preconditions {
         resource_version: object.resource_version(),
         ..only(&uid)
     };
-    // With its own time to end.
+    // With the object's own grace period.
     ctx.writer()
         .delete::<K, V>(cache, &name, unchanged, None)
         .await

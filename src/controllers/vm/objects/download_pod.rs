@@ -4,7 +4,7 @@
 use crate::api::runner::fetch::{Request, shown};
 use crate::api::vm::names;
 use crate::controllers::vm::fetch::Attempt;
-use crate::controllers::vm::images::Remote;
+use crate::controllers::vm::images::RemoteImage;
 use crate::controllers::vm::objects::pod::{pod_security, restricted};
 use crate::controllers::vm::objects::version_annotation;
 use crate::controllers::vm::plan::Rights;
@@ -27,7 +27,7 @@ const AUTHORITIES_FILE: &str = "ca.crt";
 
 /// The download pod for an attempt.
 pub(super) fn build(
-    remote: &Remote,
+    remote: &RemoteImage,
     attempt: &Attempt,
     namespace: &str,
     settings: &settings::Reconciler,
@@ -68,7 +68,7 @@ pub(super) fn build(
 }
 
 fn container(
-    remote: &Remote,
+    remote: &RemoteImage,
     volume_mounts: Vec<VolumeMount>,
     settings: &settings::Reconciler,
 ) -> Container {
@@ -94,7 +94,7 @@ fn container(
     }
 }
 
-fn request(remote: &Remote, fetch: &FetchSettings) -> Request {
+fn request(remote: &RemoteImage, fetch: &FetchSettings) -> Request {
     let authorities = fetch.authorities.config_map.as_ref();
     Request {
         url: remote.url.clone(),
@@ -189,7 +189,7 @@ fn labels() -> BTreeMap<String, String> {
         .into()
 }
 
-fn annotations(remote: &Remote, attempt: &Attempt) -> BTreeMap<String, String> {
+fn annotations(remote: &RemoteImage, attempt: &Attempt) -> BTreeMap<String, String> {
     // Serializing plain data into a string cannot fail.
     let attempt = serde_json::to_string(attempt).unwrap_or_default();
     let own = [

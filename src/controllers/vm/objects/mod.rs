@@ -17,13 +17,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::json;
 
-/// The objects of one VM. `apply` takes the struct apart without `..`, so that an object that is not applied does not compile.
+/// Stage of [`Objects`] that [`build`] has created and that are not applied yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepared;
+
+/// The objects of one VM. The step `apply` destructures them without `..`, so that a new kind of object that is never applied does not
+/// compile. Only objects in its stage `Applied` can create a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Objects {
+pub struct Objects<Stage = Prepared> {
     /// The PVC of the namespace's image repository, if it has to be created.
     pub image_repository: Option<PersistentVolumeClaim>,
     /// The CD images by URL, each with its download pod if that has to be created.
-    pub fetches: Vec<fetch::apply::Prepared>,
+    pub fetches: Vec<fetch::apply::PreparedDownload>,
     /// The runner's configuration.
     pub config_map: ConfigMap,
     /// The PVC for runner data.
@@ -38,6 +43,8 @@ pub struct Objects {
     pub service: Option<Service>,
     /// The pod without its template hash: see [`with_template_hash`].
     pub pod: Pod,
+    /// The stage.
+    pub stage: Stage,
 }
 
 /// Builds all objects.
@@ -75,6 +82,7 @@ pub fn build(plan: &Plan) -> Objects {
             .as_ref()
             .map(|service| self::service(plan, service)),
         pod: pod::build(plan),
+        stage: Prepared,
     }
 }
 
@@ -180,7 +188,7 @@ fn service(plan: &Plan, service: &ServicePlan) -> Service {
 }
 
 /// An image, with its download pod if that has to be created.
-fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::Prepared {
+fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::PreparedDownload {
     let attempt = match &fetch.step {
         Step::Create(attempt) | Step::Retry(_, attempt) => Some(attempt),
         Step::None | Step::Record(_) | Step::Remove(_) => None,
@@ -189,7 +197,7 @@ fn prepared(fetch: &Fetch, plan: &Plan) -> fetch::apply::Prepared {
     let pod = pod.map(|(attempt, settings)| {
         download_pod::build(&fetch.remote, attempt, &plan.namespace, settings)
     });
-    fetch::apply::Prepared {
+    fetch::apply::PreparedDownload {
         fetch: fetch.clone(),
         pod,
     }

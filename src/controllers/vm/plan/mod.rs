@@ -158,7 +158,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
 }
 
 fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {
-    images::remotes(&observed.vm)
+    images::remote_images(&observed.vm)
         .into_iter()
         .map(|remote| fetch::look(remote, observed, settings))
         .collect()

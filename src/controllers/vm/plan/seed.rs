@@ -103,7 +103,7 @@ pub(super) fn retained_instance(observed: &Observed) -> Option<RetainedInstance>
         return None;
     }
     let instead_of = computed_id(vm, seed);
-    if let Some(id) = present.config.references_instance_id.clone() {
+    if let Some(id) = present.config.java_instance_id.clone() {
         return Some(RetainedInstance { id, instead_of });
     }
     let retained: RetainedInstance =

@@ -1,4 +1,4 @@
-//! (pure) Changes of a VM's pod while it runs, and its restart.
+//! (pure) Changes and restarts of a running pod.
 
 pub mod refresh_volume;
 pub mod restart;

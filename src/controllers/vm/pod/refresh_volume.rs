@@ -1,11 +1,12 @@
-//! (pure) A change of the configuration or the password reaches a running VM at once, not at the kubelet's next sync.
+//! (pure) The kubelet refresh trigger: an annotation that brings a new configuration or password to a running VM at once, not at the
+//! kubelet's next sync.
 //!
-//! The kubelet refreshes a pod's volumes when the pod changes, so the pod gets an annotation. It may do so before it has the
-//! new ConfigMap. The runner reports which generation of the VM it has followed: if that is not the newest after
-//! [`REPEAT_DELAY`], the annotation is changed once more. After that the kubelet's own sync refreshes the volume, within 90 s.
-//! A runner that never reports a generation (one of the Java VM-Operator) gets no annotation.
+//! The kubelet refreshes a pod's volumes when the pod changes. It may do so before it has received the new ConfigMap. The runner reports
+//! the generation of the VM that it has applied. If that is not the newest after [`REPEAT_DELAY`], the annotation is changed once more.
+//! After that, the kubelet's own sync refreshes the volume within 90 s. Runners that never report a generation get no annotation, for
+//! example those of the Java VM-Operator.
 //!
-//! No generation confirms a new password or a fetched image, so the annotation is always repeated for these.
+//! No generation confirms a new password or a downloaded image, so the annotation is always repeated for these.
 
 use crate::api::conditions;
 use crate::api::vm::names;
@@ -15,7 +16,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The time in which a kubelet receives a new ConfigMap and the runner follows it.
+/// The time in which a kubelet usually receives a new ConfigMap and the runner applies it.
 const REPEAT_DELAY: Duration = Duration::from_secs(5);
 
 /// The content of the pod's annotation.
@@ -30,9 +31,17 @@ struct Refresh {
     blind: bool,
 }
 
-/// The present generation, whether the runner has confirmed it, and the last refresh for it. None for a machine that does
-/// not run, or whose runner never reports a generation.
-fn state(observed: &Observed) -> Option<(i64, bool, Option<Refresh>)> {
+/// The state of the refresh for the present generation.
+struct State {
+    generation: i64,
+    /// Whether the runner has confirmed the generation.
+    is_confirmed: bool,
+    /// The last refresh for the generation.
+    last: Option<Refresh>,
+}
+
+/// The state of the refresh; none if the VM does not run, or its runner never reports a generation.
+fn state(observed: &Observed) -> Option<State> {
     let pod = observed
         .own_pod()
         .filter(|pod| !pod.has_ended() && pod.metadata.deletion_timestamp.is_none())?;
@@ -42,33 +51,37 @@ fn state(observed: &Observed) -> Option<(i64, bool, Option<Refresh>)> {
     }
     let reported =
         conditions::find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
-    let blind = reported >= generation;
+    let is_confirmed = reported >= generation;
     let last = pod
         .annotations()
         .get(names::ANNOTATION_VOLUME_REFRESH)
         .and_then(|text| serde_json::from_str::<Refresh>(text).ok());
-    Some((
+    Some(State {
         generation,
-        blind,
-        last.filter(|last| last.generation == generation && last.blind == blind),
-    ))
+        is_confirmed,
+        last: last.filter(|last| last.generation == generation && last.blind == is_confirmed),
+    })
 }
 
-/// The pod's annotation that makes the kubelet refresh its volumes, if it should. `is_new` says that the configuration or
-/// the password has just changed.
+/// The annotation that makes the kubelet refresh the pod's volumes, if it is due. `is_new` means that the configuration or the password
+/// has just changed.
 #[must_use]
 pub fn annotation(observed: &Observed, is_new: bool) -> Option<(String, String)> {
-    let (generation, blind, last) = state(observed)?;
+    let State {
+        generation,
+        is_confirmed,
+        last,
+    } = state(observed)?;
     let times = match last {
         Some(last) if !is_new => (left(last, observed.now)? == Duration::ZERO).then_some(1)?,
-        None if blind && !is_new => return None,
+        None if is_confirmed && !is_new => return None,
         _ => 0,
     };
     let refresh = Refresh {
         generation,
         times,
         last: observed.now,
-        blind,
+        blind: is_confirmed,
     };
     // Serializing plain data into a string cannot fail.
     Some((
@@ -77,16 +90,17 @@ pub fn annotation(observed: &Observed, is_new: bool) -> Option<(String, String)>
     ))
 }
 
-/// When to look again whether the runner has confirmed the change.
+/// The time until the next check whether the runner has confirmed the generation.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
-    match state(observed)? {
-        (_, _, Some(last)) => left(last, observed.now).filter(|left| !left.is_zero()),
-        (_, blind, None) => (!blind).then_some(REPEAT_DELAY),
+    let state = state(observed)?;
+    match state.last {
+        Some(last) => left(last, observed.now).filter(|left| !left.is_zero()),
+        None => (!state.is_confirmed).then_some(REPEAT_DELAY),
     }
 }
 
-/// The time until the repetition, if there was none.
+/// The time until the repetition; none if it was repeated already.
 fn left(last: Refresh, now: Timestamp) -> Option<Duration> {
     (last.times == 0).then(|| REPEAT_DELAY.saturating_sub(since(last.last, now)))
 }

@@ -1,7 +1,7 @@
-//! (pure) Restarts: those that are asked for, and those that are needed.
+//! (pure) Restarts: requested by `spec.vm.restartRequest`, or required by changed fields.
 //!
-//! A pod carries the number of the restart request that it was made for. So a request is carried out once, whatever
-//! fails on the way: the pod that came after it cannot be taken for one from before.
+//! An annotation of the pod has the number of the restart request at its creation. It separates pods from before a request from those
+//! after it, so each request is carried out once, also after failed writes.
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::vm::{State, names};
@@ -11,56 +11,55 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
 
-fn of_pod(pod: &PodView) -> Option<i64> {
+fn pod_request(pod: &PodView) -> Option<i64> {
     pod.annotations()
         .get(names::ANNOTATION_RESTART_REQUEST)?
         .parse()
         .ok()
 }
 
-fn told(observed: &Observed) -> Option<i64> {
+fn reported_request(observed: &Observed) -> Option<i64> {
     observed.vm.status.as_ref()?.observed_restart_request
 }
 
-/// Whether a restart is asked for that neither the status nor the pod knows of.
+/// Whether a requested restart is due: neither the status nor the pod has its number.
 #[must_use]
 pub fn is_due(observed: &Observed) -> bool {
-    let done = told(observed)
-        .max(observed.own_pod().and_then(|pod| of_pod(pod)))
+    let done = reported_request(observed)
+        .max(observed.own_pod().and_then(|pod| pod_request(pod)))
         .unwrap_or(0);
     observed
         .vm
         .spec
         .vm
         .restart_request
-        .is_some_and(|asked| asked > done)
+        .is_some_and(|requested| requested > done)
 }
 
-/// The last request that is carried out, as it should stand in the status. `created` says whether the pod is made now.
+/// The number of the last request that was carried out, for the status. `created` means that the pod was created in this reconcile.
 #[must_use]
 pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
-    let asked = observed.vm.spec.vm.restart_request;
+    let requested = observed.vm.spec.vm.restart_request;
     let now = match observed.own_pod() {
-        Some(pod) => of_pod(pod),
-        None if created => asked,
-        // Where nothing runs there is nothing to restart.
-        None => {
-            asked.filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none())
-        }
+        Some(pod) => pod_request(pod),
+        None if created => requested,
+        // A request for a stopped VM is complete without a restart.
+        None => requested
+            .filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none()),
     };
-    // The count begins at 0, with which nothing is asked for: whoever waits for it has it.
-    now.max(told(observed))
-        .max(asked.filter(|asked| *asked == 0))
+    // 0 requests no restart. It is reported as complete for clients that wait for it.
+    now.max(reported_request(observed))
+        .max(requested.filter(|requested| *requested == 0))
 }
 
-/// The condition that says which fields wait for the next start, if there are such. `shutdown_period` is
+/// The condition that lists the changed fields that need a restart, if there are any. `shutdown_period` is
 /// [`VirtualMachineSpec::shutdown_period`](crate::api::VirtualMachineSpec::shutdown_period).
 #[must_use]
-pub fn required(wanted: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wanted> {
-    // A pod without the annotation is the reference's: nobody knows what it was made from.
+pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wanted> {
+    // Pods of the Java VM-Operator have no such annotation. Their fields are unknown.
     let before = started_with(pod.annotations())?;
-    let now = started_with(wanted.annotations())?;
-    // What another version did not hash is not known to differ.
+    let now = started_with(desired.annotations())?;
+    // Fields that another version of the operator did not hash are not known to differ.
     let changed = now
         .iter()
         .filter(|(field, hash)| before.get(*field).is_some_and(|before| before != *hash));
@@ -72,7 +71,7 @@ pub fn required(wanted: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wan
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (for drains; a stop by the VM's state has the new time)",
+            "spec.vm.powerdownTimeout (for drains; a stop by spec.vm.state uses the new time)",
         );
     }
     (!fields.is_empty()).then(|| Wanted {
@@ -80,8 +79,7 @@ pub fn required(wanted: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wan
         status: true,
         reason: ConditionReason::SpecChanged,
         message: format!(
-            "changed since the VM was started, and in force from its next start on: {}; raise spec.vm.restartRequest to \
-             restart it",
+            "changed since the start of the VM, effective after a restart: {}; raise spec.vm.restartRequest to restart it",
             fields.join(", ")
         ),
     })

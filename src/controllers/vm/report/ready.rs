@@ -102,10 +102,10 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
 
 /// The message of a VM that waits for the end of a pod that has its name and another owner.
 fn name_in_use(observed: &Observed, name: &str) -> String {
-    let Some(pod) = observed.earlier_pod() else {
+    let Some(pod) = observed.previous_vm_pod() else {
         return format!("pod {name:?}, which does not belong to this VM, is stopping");
     };
-    let is_alive = pod.has_begun() && !pod.has_ended();
+    let is_alive = pod.has_started() && !pod.has_ended();
     let next = if is_alive && pod.metadata.deletion_timestamp.is_some() {
         let power_off = power_off(name);
         format!("it is stopping, and its guest has time to shut down; {power_off}")
@@ -119,7 +119,7 @@ fn name_in_use(observed: &Observed, name: &str) -> String {
 /// The time that the guest has to shut down. Empty if the guest has not run.
 fn shutdown_time(observed: &Observed, name: &str) -> String {
     // A pod that has exited keeps the message: another status follows soon, and a change would be one more write.
-    if !observed.has_begun() {
+    if !observed.has_started() {
         return String::new();
     }
     let seconds = observed.vm.spec.vm.powerdown_timeout;

@@ -1,4 +1,4 @@
-//! What matters of VMs' ConfigMaps: of the configuration in them, its hash.
+//! The projection of a VM's ConfigMap: the hashes of its files, and the values that the operator reads from the runner's configuration.
 
 use crate::api::vm::names;
 use crate::k8s::store::trim::metadata;
@@ -9,35 +9,35 @@ use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// A ConfigMap: what we put into it is known by its hash.
+/// A ConfigMap.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = ConfigMap)]
+#[allow(missing_docs)]
 pub struct ConfigMapView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// What we put into it. Keys of others do not matter.
+    /// The keys that the operator writes.
     #[serde(default, rename = "data", deserialize_with = "config_of_data")]
     pub config: ConfigView,
 }
 
-/// What matters of a runner's configuration.
+/// The runner's configuration.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigView {
-    /// Its hash.
+    /// Hash of the configuration file.
     pub digest: ConfigDigest,
-    /// Hash of the logging's configuration beside it, if there is one.
+    /// Hash of the logging properties, if they exist.
     pub logging: Option<ConfigDigest>,
-    /// The `instance-id` in it, if the reference has written it.
-    pub references_instance_id: Option<String>,
-    /// What is in each CD drive, if there is something in one.
+    /// The cloud-init `instance-id` that the Java VM-Operator has written.
+    pub java_instance_id: Option<String>,
+    /// The file of each CD drive; empty if all drives are empty.
     pub media: Vec<String>,
 }
 
-/// Hash of the configuration in a ConfigMap.
+/// A SHA-256 hash.
 pub type ConfigDigest = [u8; 32];
 
-/// The hash of the configuration in a ConfigMap's data.
+/// The hash of the configuration file in a ConfigMap's data.
 #[must_use]
 pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
     Sha256::digest(
@@ -48,7 +48,7 @@ pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
     .into()
 }
 
-/// The hash of the logging's configuration in a ConfigMap's data, if there is one.
+/// The hash of the logging properties in a ConfigMap's data, if they exist.
 #[must_use]
 pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
     data.get(names::LOGGING_FILE)
@@ -58,9 +58,9 @@ pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
 fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigView, D::Error> {
     let data: Option<BTreeMap<String, String>> = Deserialize::deserialize(deserializer)?;
     let data = data.unwrap_or_default();
-    let references_instance_id = data
+    let java_instance_id = data
         .get(names::CONFIG_FILE)
-        .and_then(|text| references_instance_id(text));
+        .and_then(|text| java_instance_id(text));
     let media = data
         .get(names::CONFIG_FILE)
         .map(|text| media(text))
@@ -68,15 +68,15 @@ fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigVi
     Ok(ConfigView {
         digest: config_digest(&data),
         logging: logging_digest(&data),
-        references_instance_id,
+        java_instance_id,
         media,
     })
 }
 
-/// What is in the CD drives, in their order; nothing where all are empty. The reference's file may say a URL, which its
-/// runner reads from.
+/// The files of the CD drives, in the order of the drives; empty if all drives are empty. The Java VM-Operator may have written a URL,
+/// from which its runner reads.
 fn media(text: &str) -> Vec<String> {
-    // Most VMs have no CD in a drive: their files are not read.
+    // Most VMs have no CD image. Their configuration is not parsed.
     if !text.contains("ide-cd")
         || !(text.contains(names::IMAGE_REPOSITORY_DIR) || text.contains("://"))
     {
@@ -103,8 +103,8 @@ fn media(text: &str) -> Vec<String> {
     }
 }
 
-/// The reference writes its file as YAML in blocks, we as JSON.
-fn references_instance_id(text: &str) -> Option<String> {
+/// The Java VM-Operator writes block YAML, this operator JSON.
+fn java_instance_id(text: &str) -> Option<String> {
     if text.starts_with('{') {
         return None;
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn seen(config: &str) -> ConfigView {
+    fn decoded(config: &str) -> ConfigView {
         let view: ConfigMapView =
             serde_json::from_value(json!({"metadata": {}, "data": {"config.yaml": config}}))
                 .unwrap();
@@ -127,21 +127,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_cd_drives_is_known_whoever_has_written_it() {
+    fn files_of_cd_drives_are_read_from_json_and_from_yaml_of_the_java_operator() {
         let cd = "/var/local/vmop-image-repository/a.iso";
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         let drives = json!([{"type": "ide-cd", "file": ""}, disk, {"type": "ide-cd", "file": cd}]);
         assert_eq!(
-            seen(&json!({"/Runner": {"vm": {"drives": drives}}}).to_string()).media,
+            decoded(&json!({"/Runner": {"vm": {"drives": drives}}}).to_string()).media,
             ["", cd]
         );
         let drive = "- type: ide-cd\n      file: https://example.org/a.iso\n      bootindex: 1\n";
-        let theirs = format!("\"/Runner\":\n  vm:\n    drives:\n    {drive}");
-        assert_eq!(seen(&theirs).media, ["https://example.org/a.iso"]);
+        let yaml = format!("\"/Runner\":\n  vm:\n    drives:\n    {drive}");
+        assert_eq!(decoded(&yaml).media, ["https://example.org/a.iso"]);
     }
 
     #[test]
-    fn drives_without_a_cd_take_no_memory() {
+    fn empty_cd_drives_have_no_entries() {
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         for drives in [
             json!([]),
@@ -151,7 +151,7 @@ mod tests {
             let seed = json!({"userData": {"url": "https://a"}});
             let config =
                 json!({"/Runner": {"vm": {"drives": drives}, "cloudInit": seed}}).to_string();
-            assert_eq!(seen(&config).media, Vec::<String>::new(), "{drives}");
+            assert_eq!(decoded(&config).media, Vec::<String>::new(), "{drives}");
         }
     }
 }

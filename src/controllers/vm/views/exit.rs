@@ -1,57 +1,58 @@
-//! (pure) How a VM's pod ended: by the runner's own word if there is one, else by what Kubernetes knows.
+//! (pure) The reason for the end of a VM's pod: the runner's termination message, else the status from Kubernetes.
 //!
-//! | seen in the pod | reason |
+//! | pod | reason |
 //! |---|---|
-//! | a termination message of the runner | the runner's, unless it was only asked to end and somebody else did that |
-//! | condition `DisruptionTarget` | `Preempted`, `Evicted`, `NodeLost`: whoever ended it |
-//! | status reason `Terminated` or `NodeShutdown` | `NodeShutdown`: the node went down in an orderly way |
-//! | the kubelet found the container dead or not at all (`Unknown`, `ContainerStatusUnknown`) | `NodeRebooted` |
+//! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the reason in the message |
+//! | condition `DisruptionTarget` | `Preempted`, `Evicted`, `NodeLost` |
+//! | status reason `Terminated` or `NodeShutdown` | `NodeShutdown`: the node was shut down gracefully |
+//! | the kubelet found the container dead, or not at all (`Unknown`, `ContainerStatusUnknown`) | `NodeRebooted` |
 //! | another reason of the kubelet (`OOMKilled`, `Evicted`, `UnexpectedAdmissionError`, `StartError` …) | the same |
-//! | a container that ended and left no word, or a garbled one | `RunnerKilled` |
-//! | nothing of the above | `PodFailed`: its container never ran |
+//! | an exited container with no termination message, or an invalid one | `RunnerKilled` |
+//! | none of these | `PodFailed`: its container never ran |
 
 use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::controllers::vm::views::{PodView, TerminatedView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// A VM that ran that long has run well: the pause before its next start is short again.
-pub const RAN_WELL: SignedDuration = SignedDuration::from_mins(10);
+/// A VM that ran this long resets the backoff of its next start.
+pub const BACKOFF_RESET_UPTIME: SignedDuration = SignedDuration::from_mins(10);
 
 /// How a pod ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// CamelCase.
+    /// In CamelCase.
     pub reason: String,
-    /// What is known of it.
+    /// Details for users.
     pub message: String,
     /// Whether the guest powered itself off.
     pub by_guest: bool,
-    /// Whether it had run for [`RAN_WELL`].
-    pub ran_well: bool,
-    /// When.
+    /// Whether it had run for [`BACKOFF_RESET_UPTIME`].
+    pub resets_backoff: bool,
+    /// The time of the end.
     pub at: Option<Timestamp>,
 }
 
 impl End {
-    /// How that pod ended.
+    /// The end of this pod.
     #[must_use]
     pub fn of(pod: &PodView) -> Self {
         let terminated = pod
             .container()
             .and_then(|container| container.state.terminated.as_ref());
         let outcome = terminated.and_then(|t| Outcome::parse(t.message.as_deref()?));
-        let asked = outcome
+        // A runner that was stopped does not know the cause.
+        let is_stopped = outcome
             .as_ref()
             .is_none_or(|outcome| outcome.reason == EndReason::Stopped);
-        let (reason, message) = match (&outcome, by_others(pod).filter(|_| asked)) {
+        let (reason, message) = match (&outcome, by_others(pod).filter(|_| is_stopped)) {
             (_, Some(end)) => end,
             (Some(outcome), None) => (format!("{:?}", outcome.reason), outcome.message.clone()),
             (None, None) => match terminated {
-                Some(terminated) => without_word(pod, terminated),
+                Some(terminated) => without_outcome(pod, terminated),
                 None => (
                     "PodFailed".to_owned(),
-                    words(pod, None, "the pod ended before its container had started"),
+                    message(pod, None, "the pod ended before its container had started"),
                 ),
             },
         };
@@ -66,20 +67,20 @@ impl End {
             reason,
             message,
             by_guest: outcome.is_some_and(|o| o.by_guest && o.reason == EndReason::GuestShutdown),
-            ran_well: ran.is_some_and(|ran| ran >= RAN_WELL),
+            resets_backoff: ran.is_some_and(|ran| ran >= BACKOFF_RESET_UPTIME),
             at: finished,
         }
     }
 }
 
-/// Who ended the pod, if it was neither the VM nor its operator.
+/// Reason and message of a pod that was ended neither by the VM nor by the operator.
 pub fn by_others(pod: &PodView) -> Option<(String, String)> {
-    let told = |reason: &str, otherwise: &str| (reason.to_owned(), words(pod, None, otherwise));
+    let end = |reason: &str, default: &str| (reason.to_owned(), message(pod, None, default));
     match pod.status.reason.as_deref() {
         Some("Terminated" | "NodeShutdown" | "Shutdown") => {
-            return Some(told("NodeShutdown", "its node was shut down"));
+            return Some(end("NodeShutdown", "its node was shut down"));
         }
-        Some(reason) => return Some(told(reason, "Kubernetes gives no details")),
+        Some(reason) => return Some(end(reason, "Kubernetes gives no details")),
         None => {}
     }
     let target = pod
@@ -99,50 +100,51 @@ pub fn by_others(pod: &PodView) -> Option<(String, String)> {
     ))
 }
 
-/// What the kubelet says of a container whose runner left no word.
-fn without_word(pod: &PodView, terminated: &TerminatedView) -> (String, String) {
+/// Reason and message of an exited container without an outcome of the runner.
+fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, String) {
     let code = terminated.exit_code;
     match terminated.reason.as_deref() {
         Some("ContainerStatusUnknown" | "Unknown") => {
-            let otherwise =
-                "the kubelet found no container of it any more, as after a reboot of the node";
+            let default =
+                "the kubelet no longer found the pod's container; the node has probably rebooted";
             (
                 "NodeRebooted".to_owned(),
-                words(pod, terminated.message.as_deref(), otherwise),
+                message(pod, terminated.message.as_deref(), default),
             )
         }
         Some(reason) if !matches!(reason, "Error" | "Completed") => {
-            let otherwise = match reason {
+            let default = match reason {
                 "OOMKilled" => {
-                    "the kernel ended a process of the pod for want of memory; raise the memory in spec.resources, or \
+                    "the kernel killed a process of the pod because the pod ran out of memory; raise the memory in spec.resources, or \
                      leave spec.resources out"
                 }
                 _ => "the kubelet gives no details",
             };
             (
                 reason.to_owned(),
-                words(pod, terminated.message.as_deref(), otherwise),
+                message(pod, terminated.message.as_deref(), default),
             )
         }
         _ => {
-            let otherwise = format!("the runner ended with code {code} and left no word");
+            let default =
+                format!("the runner exited with code {code} and wrote no termination message");
             (
                 "RunnerKilled".to_owned(),
-                words(pod, terminated.message.as_deref(), &otherwise),
+                message(pod, terminated.message.as_deref(), &default),
             )
         }
     }
 }
 
-fn words(pod: &PodView, containers: Option<&str>, otherwise: &str) -> String {
-    let words = [pod.status.message.as_deref(), containers]
+/// The first text that is not empty: the pod's message, the container's message, or the default.
+fn message(pod: &PodView, container: Option<&str>, default: &str) -> String {
+    let mut texts = [pod.status.message.as_deref(), container]
         .into_iter()
         .flatten()
         .map(str::trim);
-    words
-        .into_iter()
+    texts
         .find(|text| !text.is_empty())
-        .unwrap_or(otherwise)
+        .unwrap_or(default)
         .to_owned()
 }
 
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_without_the_runners_word_has_its_own_reason() {
+    fn reason_is_from_kubernetes_without_a_termination_message() {
         let failed = |status: Value| {
             let mut all = json!({"phase": "Failed"});
             all.as_object_mut()
@@ -180,7 +182,7 @@ mod tests {
                 json!({"containerStatuses": container(json!({"exitCode": code, "reason": reason}))}),
             )
         };
-        for (status, reason, words) in [
+        for (status, reason, text) in [
             (
                 failed(json!({"reason": "Evicted", "message": "low on memory"})),
                 "Evicted",
@@ -228,18 +230,18 @@ mod tests {
             ),
         ] {
             let End {
-                reason: told,
+                reason: found,
                 message,
                 by_guest,
                 ..
             } = end(status.clone());
-            assert_eq!((told.as_str(), by_guest), (reason, false), "{status}");
-            assert!(message.contains(words), "{status}: {message}");
+            assert_eq!((found.as_str(), by_guest), (reason, false), "{status}");
+            assert!(message.contains(text), "{status}: {message}");
         }
     }
 
     #[test]
-    fn the_runners_word_counts_unless_it_was_only_asked_to_end() {
+    fn reason_is_from_the_runner_unless_it_was_stopped() {
         let mut evicted = ended(r#"{"reason":"Stopped"}"#, 5);
         assert_eq!(end(evicted.clone()).reason, "Stopped");
         evicted["reason"] = "Evicted".into();

@@ -1,5 +1,5 @@
-//! The few fields that the operator reads of other objects. Whatever else an object has is dropped as it comes in,
-//! so that ten thousand pods fit in a few megabytes.
+//! Projections: objects with only the fields that the operator reads, under their Kubernetes names. All other fields are dropped when an
+//! object is decoded, so that ten thousand pods fit into a few megabytes.
 
 mod config_map;
 pub mod exit;
@@ -20,57 +20,48 @@ use std::collections::BTreeMap;
 /// A pod.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Pod)]
+#[allow(missing_docs)]
 pub struct PodView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// Spec.
     #[serde(default)]
     pub spec: PodSpecView,
-    /// Status.
     #[serde(default)]
     pub status: PodStatusView,
 }
 
-/// What matters of a pod's spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
 pub struct PodSpecView {
-    /// The containers.
     pub containers: Box<[ContainerSpecView]>,
-    /// The node that it runs on, once one was found.
+    /// Empty until the pod is scheduled.
     pub node_name: Option<String>,
-    /// Seconds that the pod has to end if nobody says otherwise.
     pub termination_grace_period_seconds: Option<i64>,
 }
 
-/// What matters of a container's spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ContainerSpecView {
-    /// Name.
     pub name: String,
-    /// Resources.
     pub resources: ContainerResourcesView,
 }
 
-/// What matters of a container's resources. The map that Kubernetes defines takes half a kilobyte for each of the two.
+/// Requests and limits of CPU and memory, the resources that can be resized. Kubernetes' own type takes half a kilobyte for each map.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ContainerResourcesView {
-    /// Requests.
     pub requests: Option<AmountsView>,
-    /// Limits.
     pub limits: Option<AmountsView>,
 }
 
-/// The amounts that follow the machine's size.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct AmountsView {
-    /// CPUs.
     pub cpu: Option<Quantity>,
-    /// Bytes of memory.
     pub memory: Option<Quantity>,
 }
 
@@ -86,139 +77,122 @@ impl AmountsView {
     }
 }
 
-/// What matters of a pod's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
 pub struct PodStatusView {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: String,
-    /// Why a pod ended without its container, such as `Evicted`.
+    /// The reason of a pod that Kubernetes has ended, such as `Evicted`.
     pub reason: Option<String>,
-    /// More on `reason`.
     pub message: Option<String>,
-    /// Conditions.
     pub conditions: Box<[PodConditionView]>,
-    /// The containers: the VM's, and what others may have put into the pod.
+    /// The VM's container, and containers that others have injected.
     pub container_statuses: Box<[ContainerView]>,
 }
 
-/// What matters of a pod's condition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
 pub struct PodConditionView {
-    /// Type.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Reason.
     pub reason: Option<String>,
-    /// Message.
     pub message: Option<String>,
-    /// Since when.
     pub last_transition_time: Option<Time>,
 }
 
-/// What matters of a container.
+/// The status of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ContainerView {
-    /// Name.
     pub name: String,
-    /// Image, as asked for.
+    /// The image of the pod's spec.
     pub image: String,
-    /// State.
     pub state: ContainerState,
 }
 
-/// The state of a container: one of the fields is set.
+/// The state of a container. A running container has neither field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ContainerState {
-    /// It is not there yet.
     pub waiting: Option<WaitingView>,
-    /// It has ended.
     pub terminated: Option<TerminatedView>,
 }
 
-/// Why a container is not there yet.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct WaitingView {
-    /// Reason.
     pub reason: Option<String>,
-    /// Message.
     pub message: Option<String>,
 }
 
-/// How a container has ended.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
 pub struct TerminatedView {
-    /// Exit code.
     pub exit_code: i32,
-    /// Reason, such as `OOMKilled`.
+    /// For example `OOMKilled`.
     pub reason: Option<String>,
     /// The termination message.
     pub message: Option<String>,
-    /// When it began.
     pub started_at: Option<Time>,
-    /// When it ended.
     pub finished_at: Option<Time>,
 }
 
-/// A claim.
+/// A PVC.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = PersistentVolumeClaim)]
+#[allow(missing_docs)]
 pub struct ClaimView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// Spec.
     #[serde(default)]
     pub spec: ClaimSpecView,
-    /// Status.
     #[serde(default)]
     pub status: ClaimStatusView,
 }
 
-/// What matters of a claim's spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
 pub struct ClaimSpecView {
-    /// How it may be mounted, such as `ReadWriteOnce`.
+    /// For example `ReadWriteOnce`.
     pub access_modes: Box<[String]>,
-    /// The class; empty where a volume that is there already has to be found.
+    /// Empty if the PVC is for a volume that was provisioned statically.
     pub storage_class_name: Option<String>,
     /// `Block` or `Filesystem`.
     pub volume_mode: Option<String>,
-    /// The attributes class.
     pub volume_attributes_class_name: Option<String>,
-    /// The size that is asked for.
     pub resources: ClaimResourcesView,
 }
 
-/// What matters of a claim's resources.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ClaimResourcesView {
-    /// Size; nothing if it is missing or not a quantity.
+    /// The requested size; none if it is missing or not a quantity.
     #[serde(rename = "requests", deserialize_with = "storage")]
     pub requested: Option<Bytes>,
 }
 
-/// What matters of a claim's status.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ClaimStatusView {
     /// `Pending`, `Bound` or `Lost`.
     pub phase: String,
-    /// The volume's size; nothing if it is missing or not a quantity.
+    /// The volume's size; none if it is missing or not a quantity.
     #[serde(deserialize_with = "storage")]
     pub capacity: Option<Bytes>,
 }
 
-/// Reads the size out of an object of amounts.
+/// Reads `storage` from an object of quantities.
 fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
     #[derive(Default, Deserialize)]
     struct Amounts {
@@ -259,14 +233,14 @@ impl PodView {
             .find(|container| container.name == name)
     }
 
-    /// Whether the VM's part in the pod has begun, as far as is known.
+    /// Whether the VM's container has started, as far as the kubelet has reported.
     #[must_use]
-    pub fn has_begun(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         let waits = |container: &ContainerView| container.state.waiting.is_some();
         !matches!(self.status.phase.as_str(), "Pending" | "") || !self.container().is_none_or(waits)
     }
 
-    /// Whether the VM's part in the pod has ended for good.
+    /// Whether the pod or the VM's container has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
@@ -276,50 +250,45 @@ impl PodView {
     }
 }
 
-/// A warning about an object that Kubernetes has published as an event.
+/// An event of type `Warning` about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub struct Warning {
-    /// Reason of the event.
     pub reason: String,
-    /// Text of the event.
     pub note: String,
 }
 
-/// A service.
+/// A Service.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Service)]
+#[allow(missing_docs)]
 pub struct ServiceView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// Spec.
     #[serde(default)]
     pub spec: ServiceSpecView,
 }
 
-/// What matters of a service's spec.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+#[allow(missing_docs)]
 pub struct ServiceSpecView {
-    /// Type.
     #[serde(rename = "type")]
     pub type_: Option<String>,
-    /// Labels of the pods.
     pub selector: Option<BTreeMap<String, String>>,
-    /// Ports.
     pub ports: Vec<ServicePort>,
 }
 
-/// A secret: its data is not known at all.
+/// A Secret without its data.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Secret)]
+#[allow(missing_docs)]
 pub struct SecretView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
 }
 
-/// The name of the VM to which an object belongs, by its label.
+/// The name in the label `app.kubernetes.io/instance`.
 pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object
         .meta()
@@ -329,22 +298,20 @@ pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
         .cloned()
 }
 
-/// The name of the VM to which an object belongs, if it is a child of a VM: deployment tools use the same label.
+/// The name of the VM to which an object belongs by its labels. Deployment tools also use the label of [`vm_of`].
 pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
     let name = object.meta().labels.as_ref()?.get(names::LABEL_NAME)?;
     vm_of(object).filter(|_| [names::APP_NAME, names::LEGACY_APP_NAME].contains(&name.as_str()))
 }
 
-/// A VM as it is read: complete but for metadata that nobody uses.
+/// A VM without metadata that the operator does not use.
 #[derive(Clone, Debug, Resource, Deserialize)]
 #[resource(inherit = VirtualMachine)]
+#[allow(missing_docs)]
 pub struct VmView {
-    /// Metadata.
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    /// Spec.
     pub spec: VirtualMachineSpec,
-    /// Status.
     #[serde(default)]
     pub status: Option<VirtualMachineStatus>,
 }
@@ -384,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_view_keeps_managed_fields_for_a_moment() {
+    fn projections_drop_managed_fields() {
         fn managed<K: Resource + DeserializeOwned>() -> bool {
             let read: K = serde_json::from_str(&object().to_string()).unwrap();
             assert_eq!(read.meta().name.as_deref(), Some("a"));

@@ -1,5 +1,4 @@
-//! What must never make a restart look necessary, let alone cause one: other settings, another version of the operator,
-//! another order of what is equal.
+//! Differences that must not require a restart: another configuration or version of the operator, another order of equal values.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::decide::{Decision, decide};
@@ -12,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
 
-/// Parts of a spec, each of which can be there or not.
+/// Optional parts of a spec.
 fn spec_parts() -> Vec<Value> {
     let claim = json!({"metadata": {"name": "system", "labels": {"b": "1", "a": "2"}}, "spec": {"volumeMode": "Block"}});
     vec![
@@ -109,20 +108,20 @@ fn seen(pod: &Pod) -> PodView {
     serde_json::from_value(pod).unwrap()
 }
 
-/// What becomes of a VM that runs in that pod, as (another) operator sees it.
+/// The decision and the condition for a VM that runs in this pod, by an operator with these settings.
 fn verdict(vm: VirtualMachine, settings: &Reconciler, pod: PodView) -> (Decision, Option<Wanted>) {
     let observed = with_pod(vm, pod.clone());
-    let wanted = build(&plan(&observed, settings).unwrap()).pod;
+    let desired = build(&plan(&observed, settings).unwrap()).pod;
     let shutdown_period = observed.vm.spec.shutdown_period();
     (
         decide(&observed, true),
-        required(&wanted, shutdown_period, &pod),
+        required(&desired, shutdown_period, &pod),
     )
 }
 
 proptest! {
     #[test]
-    fn nothing_but_the_user_makes_a_restart_look_necessary(
+    fn only_changes_of_the_spec_require_a_restart(
         parts in subsequence(spec_parts(), 0..=spec_parts().len()),
         before in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
         after in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
@@ -134,10 +133,10 @@ proptest! {
         let text = running(&parts);
         let vm: VirtualMachine = serde_json::from_value(text.clone()).unwrap();
         let pod = pod_of(&vm, &old);
-        // Another order of what the user has written.
+        // Another order of the fields of the spec.
         let vm: VirtualMachine = serde_json::from_str(&reversed(&text)).unwrap();
         prop_assert_eq!(verdict(vm.clone(), &new, seen(&pod)), (Decision::Keep, None));
-        // Another version of the operator, which knew one field less and one that this one does not know.
+        // A pod of another version of the operator, which lacked one field and had an unknown one.
         let mut pod = pod;
         let mut hashes = started_with(pod.annotations()).unwrap();
         if let Some(name) = hashes.keys().nth(forgotten).cloned() {
@@ -152,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn each_part_that_a_running_machine_cannot_follow_is_found_by_the_same_means() {
+fn changed_part_of_the_spec_requires_a_restart() {
     let settings = Reconciler::default();
     let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let pod = seen(&pod_of(&base, &settings));
@@ -160,17 +159,16 @@ fn each_part_that_a_running_machine_cannot_follow_is_found_by_the_same_means() {
     for part in spec_parts() {
         let vm: VirtualMachine =
             serde_json::from_value(running(std::slice::from_ref(&part))).unwrap();
-        let (decision, told) = verdict(vm, &settings, pod.clone());
+        let (decision, condition) = verdict(vm, &settings, pod.clone());
         assert_eq!(decision, Decision::Keep, "{part}");
-        let follows = live.iter().any(|field| part.get(field).is_some());
-        assert_eq!(told.is_none(), follows, "{part}: {told:?}");
+        let is_live = live.iter().any(|field| part.get(field).is_some());
+        assert_eq!(condition.is_none(), is_live, "{part}: {condition:?}");
     }
 }
 
 #[test]
-fn pods_that_are_there_keep_their_hashes() {
-    // A hash that comes out otherwise makes every VM that runs look as if it had to be restarted. Where that cannot be
-    // avoided, the field gets another name in `identity::fields`.
+fn hashes_of_present_pods_do_not_change() {
+    // A changed hash would require a restart of every running VM. If that cannot be avoided, rename the field in `identity::fields`.
     let vm: VirtualMachine = serde_json::from_value(running(&spec_parts())).unwrap();
     let pod = pod_of(&vm, &Reconciler::default());
     let stored = include_str!("started-with.json");
@@ -188,7 +186,7 @@ fn pods_that_are_there_keep_their_hashes() {
 }
 
 #[test]
-fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
+fn restart_request_zero_requests_nothing_and_is_reported() {
     let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let pod = seen(&pod_of(&base, &Reconciler::default()));
     let counted = |request: u8| {
@@ -201,7 +199,7 @@ fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
 }
 
 #[test]
-fn a_smaller_margin_of_the_operator_that_created_the_pod_needs_no_restart() {
+fn smaller_margin_of_the_grace_period_requires_no_restart() {
     let settings = Reconciler::default();
     let vm: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let mut pod = pod_of(&vm, &settings);
