@@ -87,7 +87,7 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
             End::Stopped => return Ok(()),
             End::Reconfigured(changed) => {
                 tracing::info!("the configuration has changed; starting again with it");
-                config = changed;
+                config = *changed;
             }
             End::NoLeader(lost) => {
                 tracing::error!(
@@ -103,7 +103,7 @@ enum End {
     /// The process received a request to shut down.
     Stopped,
     /// The configuration has changed.
-    Reconfigured(ConfigFile),
+    Reconfigured(Box<ConfigFile>),
     /// This operator is not the leader any more. Its client sends no write.
     NoLeader(LeadershipLost),
 }
@@ -172,7 +172,9 @@ async fn operate_with(
         () = shutdown_timeout => return Ok(End::Stopped),
     }
     candidate.release().await;
-    Ok(end.await.map_or(End::Stopped, End::Reconfigured))
+    Ok(end
+        .await
+        .map_or(End::Stopped, |changed| End::Reconfigured(Box::new(changed))))
 }
 
 fn cluster(

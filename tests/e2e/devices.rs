@@ -115,7 +115,7 @@ pub async fn registered(resource: &str) -> usize {
         "logs",
         "daemonset/vm-device-plugin",
     ];
-    let lines = kubectl::run(&logs).await.unwrap_or_default();
+    let lines = kubectl::try_run(&logs).await.unwrap_or_default();
     lines
         .lines()
         .filter(|line| line.contains("\"registered\"") && line.contains(resource))
@@ -142,7 +142,7 @@ pub async fn registers_again(resource: &str, before: usize) {
 /// the given new namespace.
 async fn hide_kvm(space: &Space, more: &[&str]) -> String {
     let namespace = format!("{}-plugin", space.name);
-    if kubectl::run(&["get", "namespace", &namespace])
+    if kubectl::try_run(&["get", "namespace", &namespace])
         .await
         .is_err()
     {

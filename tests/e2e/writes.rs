@@ -34,7 +34,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         let vm = space.create("vm", json!({})).await;
         vm.booted().await;
         let history = space.vms.history("vm");
-        let running = ever
+        let running = history
             .iter()
             .find(|seen| ready_reason(&seen.object) == "Running")
             .unwrap();

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_have_24_characters_and_are_unique() {
+    fn passwords_are_as_long_as_the_references_and_never_the_same() {
         let passwords: std::collections::BTreeSet<String> =
             (0..100).map(|_| random_password()).collect();
         assert_eq!(passwords.len(), 100);

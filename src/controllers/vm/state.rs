@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rejected_request_is_delayed_by_five_minutes_plus_jitter() {
+    fn a_rejected_request_is_put_off_for_five_minutes_plus_jitter() {
         for (jitter, seconds) in [((|| 0.0) as fn() -> f64, 300), (|| 0.5, 330), (|| 1.0, 360)] {
             let states = VmStates::new(Duration::from_secs(1), jitter);
             let (vm, start) = (ObjectKey::new("ns", "vm"), Instant::now());

@@ -113,7 +113,7 @@ impl Disk {
             "--ignore-not-found",
             "--wait=false",
         ];
-        if let Err(complaint) = kubectl::run(&args).await {
+        if let Err(complaint) = kubectl::try_run(&args).await {
             eprintln!("{complaint}");
         }
         detach(&self.device);

@@ -84,7 +84,7 @@ async fn make_ready() -> Result<File, String> {
     let archives =
         ["vm-operator", "vm-runner"].map(|name| repo().join(format!(".cache/images/{name}.tar")));
     let answer = if kubeconfig().exists() {
-        kubectl::run(&["get", "--raw", "/readyz"]).await
+        kubectl::try_run(&["get", "--raw", "/readyz"]).await
     } else {
         Err(String::new())
     };
@@ -112,7 +112,7 @@ async fn make_ready() -> Result<File, String> {
         ));
     }
     let crds = repo().join("crds").display().to_string();
-    kubectl::run(&[
+    kubectl::try_run(&[
         "apply",
         "--server-side",
         "--force-conflicts",
@@ -121,7 +121,7 @@ async fn make_ready() -> Result<File, String> {
     ])
     .await?;
     let policy = repo().join("deploy/cluster").display().to_string();
-    kubectl::run(&[
+    kubectl::try_run(&[
         "apply",
         "--server-side",
         "--force-conflicts",
@@ -132,7 +132,7 @@ async fn make_ready() -> Result<File, String> {
     remove_remains().await?;
     // Restarted, because its image may be another one with the same name.
     let plugin = repo().join("deploy/device-plugin").display().to_string();
-    kubectl::run(&[
+    kubectl::try_run(&[
         "delete",
         "--kustomize",
         &plugin,
@@ -141,7 +141,7 @@ async fn make_ready() -> Result<File, String> {
         "60s",
     ])
     .await?;
-    kubectl::run(&["apply", "--kustomize", &plugin]).await?;
+    kubectl::try_run(&["apply", "--kustomize", &plugin]).await?;
     let run = format!("{PREFIX}{:x}-", std::process::id());
     fs::write(run_file(), run).map_err(|e| format!("{}: {e}", run_file().display()))?;
     Ok(lock)
@@ -197,8 +197,8 @@ async fn remove_remains() -> Result<(), String> {
             .map(str::to_owned)
             .collect()
     };
-    for namespace in ours(&kubectl::run(&["get", "namespaces", "--output", "name"]).await?) {
-        kubectl::run(&[
+    for namespace in ours(&kubectl::try_run(&["get", "namespaces", "--output", "name"]).await?) {
+        kubectl::try_run(&[
             "delete",
             "namespace",
             &namespace,
@@ -208,8 +208,9 @@ async fn remove_remains() -> Result<(), String> {
         ])
         .await?;
     }
-    for volume in ours(&kubectl::run(&["get", "persistentvolumes", "--output", "name"]).await?) {
-        kubectl::run(&[
+    for volume in ours(&kubectl::try_run(&["get", "persistentvolumes", "--output", "name"]).await?)
+    {
+        kubectl::try_run(&[
             "delete",
             "persistentvolume",
             &volume,
@@ -220,7 +221,7 @@ async fn remove_remains() -> Result<(), String> {
         .await?;
     }
     // A drain may have been interrupted.
-    kubectl::run(&["uncordon", "--selector", "kubernetes.io/os=linux"]).await?;
+    kubectl::try_run(&["uncordon", "--selector", "kubernetes.io/os=linux"]).await?;
     disk::remove_all();
     // The taint may be absent.
     drop(fs::remove_dir_all(overlays_dir()));

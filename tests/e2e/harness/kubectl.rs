@@ -34,7 +34,7 @@ pub fn command(args: &[&str]) -> Command {
 ///
 /// # Errors
 /// The error output of kubectl.
-pub async fn run(args: &[&str]) -> Result<String, String> {
+pub async fn try_run(args: &[&str]) -> Result<String, String> {
     let output = command(args)
         .stdin(Stdio::null())
         .output()
@@ -55,7 +55,7 @@ pub async fn run(args: &[&str]) -> Result<String, String> {
 
 /// Runs kubectl, which must succeed.
 pub async fn run(args: &[&str]) -> String {
-    run(args)
+    try_run(args)
         .await
         .unwrap_or_else(|complaint| panic!("{complaint}"))
 }

@@ -194,7 +194,7 @@ impl Space {
     /// # Errors
     /// The error output of kubectl.
     pub async fn try_kubectl(&self, args: &[&str]) -> Result<String, String> {
-        kubectl::run(&[&["--namespace", &self.name], args].concat()).await
+        kubectl::try_run(&[&["--namespace", &self.name], args].concat()).await
     }
 
     /// The operator's pod, once it is ready and is none of those.

@@ -252,7 +252,7 @@ impl<'a> Chaos<'a> {
         );
         self.node.0 = Some(node.clone());
         let timeout = format!("--timeout={SHUTDOWN}s");
-        kubectl::run(&["drain", &node, "--ignore-daemonsets", &timeout, &ours])
+        kubectl::try_run(&["drain", &node, "--ignore-daemonsets", &timeout, &ours])
             .await
             .map(drop)
     }

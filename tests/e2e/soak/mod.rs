@@ -67,7 +67,7 @@ fn an_hour_of_everything_that_can_happen() {
             .is_ok_and(|output| output.status.success()),
         "{plugin:?}"
     );
-    let before = Host::look();
+    let before = Host::observe();
     let pods = RefCell::new(BTreeSet::new());
     // A tap needs the host network.
     e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
@@ -190,7 +190,7 @@ fn nothing_is_left(before: &Host, pods: &BTreeSet<String>) {
         .build()
         .unwrap();
     runtime.block_on(eventually("nothing is left", BOOT + SHUTDOWN, async || {
-        let left = Host::look().more_than(before, pods);
+        let left = Host::observe().more_than(before, pods);
         if left.is_empty() {
             Ok(())
         } else {

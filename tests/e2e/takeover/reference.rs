@@ -164,7 +164,7 @@ impl<'a> Reference<'a> {
 
     async fn replace_definition(&self, definition: &Value) {
         let namespaces = "jsonpath={.items[*].metadata.namespace}";
-        let vms = kubectl::run(&["get", "vms", "--all-namespaces", "--output", namespaces])
+        let vms = kubectl::try_run(&["get", "vms", "--all-namespaces", "--output", namespaces])
             .await
             .unwrap_or_default();
         if vms

@@ -65,7 +65,7 @@ async fn exempt_other_namespaces(space: &Space) {
                 &patch,
             ];
             // It may have exited.
-            drop(kubectl::run(&args).await);
+            drop(kubectl::try_run(&args).await);
         }
     }
 }

@@ -231,9 +231,9 @@ fn stream(line: &mut Line, from_guest: bool) -> f64 {
     let host = std::thread::spawn(move || {
         let connection = listener.accept().unwrap().0;
         if from_guest {
-            take(connection)
+            receive(connection)
         } else {
-            give(connection)
+            send(connection)
         }
     });
     // `nc` passes the connection to another program, because it would itself use pieces of a kilobyte.

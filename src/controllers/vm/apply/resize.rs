@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_without_request_is_also_the_request_of_a_resized_pod() {
+    fn a_limit_without_a_request_is_the_request_also_of_a_pod_that_is_there() {
         let last = resources(json!({"limits": {"memory": "41"}}));
         let desired =
             resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));

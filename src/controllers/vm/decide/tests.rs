@@ -40,7 +40,7 @@ fn delete(why: DeleteReason) -> Decision {
 }
 
 #[test]
-fn running_vm_has_one_pod() {
+fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
     assert_eq!(decide(&alone(running()), true), Decision::Create);
     for phase in ["Pending", "Running", "Unknown", ""] {
         assert_eq!(
@@ -52,7 +52,7 @@ fn running_vm_has_one_pod() {
 }
 
 #[test]
-fn invalid_spec_creates_no_pod_and_deletes_none() {
+fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
     assert_eq!(
         decide(&alone(running()), false),
         Decision::Wait(WaitFor::ValidSpec)
@@ -67,7 +67,7 @@ fn invalid_spec_creates_no_pod_and_deletes_none() {
 }
 
 #[test]
-fn stopped_vm_has_no_pod() {
+fn a_stopped_vm_has_no_pod_whatever_its_spec() {
     let stopped = || vm(json!({"state": "Stopped"}));
     for valid in [true, false] {
         assert_eq!(decide(&alone(stopped()), valid), Decision::Keep);
@@ -214,7 +214,7 @@ fn a_clock_that_was_ahead_and_is_set_right_delays_nothing() {
 }
 
 #[test]
-fn pod_that_has_not_run_is_deleted_if_its_template_has_changed() {
+fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
     let state = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "vm", "state": state}]});
     let waits = json!({"waiting": {"reason": "ErrImagePull"}});
     let runs = json!({"running": {}});
@@ -270,7 +270,7 @@ fn pod_that_has_not_run_is_deleted_if_its_template_has_changed() {
 }
 
 #[test]
-fn template_hash_is_computed_only_for_pods_that_have_not_run() {
+fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
     let with_hash = |status: Value| {
         let mut pod = pod(status);
         pod.annotations_mut().insert(
@@ -305,7 +305,7 @@ fn template_hash_is_computed_only_for_pods_that_have_not_run() {
 }
 
 #[test]
-fn state_of_an_injected_container_is_ignored() {
+fn an_injected_container_neither_keeps_a_dead_vm_alive_nor_ends_a_living_one() {
     let terminated = json!({"terminated": {"exitCode": 0}});
     let containers = |vm: Value, other: Value| json!([{"name": "other", "state": other}, {"name": "vm", "state": vm}]);
     let status = |containers| json!({"phase": "Running", "containerStatuses": containers});
@@ -441,7 +441,7 @@ fn statuses() -> Vec<(Value, Present)> {
 }
 
 #[test]
-fn all_combinations_are_decided_by_the_table() {
+fn every_combination_is_decided_as_the_table_says() {
     let pasts = [
         (Past::None, None),
         (Past::OfThisDue, Some(("pod-uid", 60))),
@@ -504,7 +504,7 @@ fn all_combinations_are_decided_by_the_table() {
 }
 
 #[test]
-fn backoff_grows_with_repeated_shutdowns_by_the_guest() {
+fn a_guest_that_powers_itself_off_again_and_again_waits_longer_and_longer() {
     let mut machine = running();
     let mut pauses = Vec::new();
     for n in 0..4 {
@@ -520,7 +520,7 @@ fn backoff_grows_with_repeated_shutdowns_by_the_guest() {
 }
 
 #[test]
-fn changed_vm_retains_its_pod_until_the_next_start() {
+fn a_changed_vm_keeps_its_pod_until_its_next_start() {
     let mut changed = running();
     changed.metadata.generation = Some(99);
     changed.spec.image = serde_json::from_value(json!({"source": "another:2"})).unwrap();
@@ -534,7 +534,7 @@ fn changed_vm_retains_its_pod_until_the_next_start() {
 proptest! {
     /// A pod is created only if there is none, and deleted only if it belongs to this VM.
     #[test]
-    fn never_two_pods_and_never_a_pod_of_another_owner(
+    fn never_two_pods_and_never_anothers_pod(
         wanted in prop::sample::select(vec!["Running", "Stopped"]),
         phase in prop::sample::select(vec!["", "Pending", "Running", "Succeeded", "Failed", "Unknown"]),
         present: bool, own: bool, ending: bool, valid: bool, stops: bool, by_guest: bool,

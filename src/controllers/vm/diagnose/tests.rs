@@ -88,7 +88,7 @@ fn is_explained_after(observed: &Observed, seconds: u64) {
 }
 
 #[test]
-fn image_that_cannot_be_pulled_is_named() {
+fn an_image_that_cannot_be_had_is_named() {
     for reason in [
         "ImagePullBackOff",
         "ErrImagePull",
@@ -248,7 +248,7 @@ fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
 }
 
 #[test]
-fn warning_event_is_the_problem_until_the_pod_can_start_containers() {
+fn what_is_published_as_an_event_only_is_told_with_its_words() {
     for (event, note, reason) in [
         (
             "FailedMount",
@@ -316,7 +316,7 @@ fn warning_event_is_the_problem_until_the_pod_can_start_containers() {
 }
 
 #[test]
-fn events_are_listed_only_for_objects_that_may_block_the_start() {
+fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
     assert!(suspects(&scheduled_for(9, "Initialized", json!([]))).is_empty());
     assert_eq!(
         suspects(&scheduled_for(10, "Initialized", json!([]))),
@@ -382,7 +382,7 @@ fn with_running(mut observed: Observed, status: &str, reason: &str, seconds: i64
 }
 
 #[test]
-fn silent_runner_is_explained_with_its_possible_causes() {
+fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
     is_explained_after(&ready_for(0), 10);
     is_explained_after(&ready_for(119), 1);
     for observed in [
@@ -425,7 +425,7 @@ fn ending(mut observed: Observed, seconds_past_due: i64) -> Observed {
 }
 
 #[test]
-fn unreachable_node_is_explained_with_the_taint_that_releases_the_pod() {
+fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() {
     let mut observed = running(lost());
     Arc::make_mut(&mut observed.vm)
         .status
@@ -459,7 +459,7 @@ fn unreachable_node_is_explained_with_the_taint_that_releases_the_pod() {
 }
 
 #[test]
-fn overdue_pod_is_explained_in_both_desired_states() {
+fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
     let taint =
         json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
     for state in ["Running", "Stopped"] {
@@ -498,7 +498,7 @@ fn overdue_pod_is_explained_in_both_desired_states() {
 }
 
 #[test]
-fn running_and_stopped_vms_have_no_blocking_condition() {
+fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
     assert_eq!(explain(&running(json!({"phase": "Running"}))), None);
     assert_eq!(explain(&alone(vm(json!({"state": "Running"})))), None);
     let mut stopped = unschedulable_for(60, "no node");
@@ -507,7 +507,7 @@ fn running_and_stopped_vms_have_no_blocking_condition() {
 }
 
 #[test]
-fn rejection_has_the_reason_of_its_message() {
+fn a_refusal_says_what_refuses() {
     let refused = |code: u16, message: &str| {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});

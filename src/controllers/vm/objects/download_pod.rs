@@ -73,6 +73,7 @@ fn container(
     settings: &settings::Reconciler,
 ) -> Container {
     let fetch = &settings.image_repository.fetch;
+    let arguments = request(remote, fetch).arguments();
     let proxies = |name: &String| EnvFromSource {
         secret_ref: Some(SecretEnvSource {
             name: name.clone(),
@@ -84,7 +85,7 @@ fn container(
         name: remote.pod_name(),
         image: Some(settings.runner_image.source.clone()),
         image_pull_policy: Some(settings.runner_image.pull_policy.clone()),
-        args: Some(request(remote, fetch).arguments()),
+        args: Some(arguments.iter().map(|argument| literal(argument)).collect()),
         resources: Some(resources()),
         security_context: Some(restricted()),
         env: environment(fetch),

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unset_field_does_not_change_the_hash() {
+    fn a_field_that_is_not_set_makes_no_difference() {
         let before =
             json!({"user": {"device": "e1000e", "net": "10.0.0.0/8"}, "list": [null, {"a": 1}]});
         let new = json!({

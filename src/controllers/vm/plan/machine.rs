@@ -2,7 +2,7 @@
 
 use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::{Bytes, SizeError};
-use crate::api::vm::{CpuTopology, Forward, Machine, PageSize, Protocol};
+use crate::api::vm::{CpuTopology, Forward, Machine, PageSize, Protocol, RAM_MAX, RAM_MIN};
 use crate::controllers::vm::plan::invalid;
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub current_ram: Option<Bytes>,
 }
 
-/// The sizes of the machine. Their limits are in the schema and in the runner.
+/// The sizes of the machine. A stored machine may have sizes that the schema no longer admits.
 pub(super) fn sizes(machine: &Machine) -> Result<Sizes, Diagnosis> {
     let maximum_ram = size("spec.vm.maximumRam", &machine.maximum_ram)?;
     let current_ram = machine
@@ -36,8 +36,24 @@ pub(super) fn sizes(machine: &Machine) -> Result<Sizes, Diagnosis> {
 }
 
 fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
-    text.parse()
-        .or_else(|error: SizeError| invalid(field, error.to_string(), "correct the size"))
+    let size = text
+        .parse::<Bytes>()
+        .or_else(|error: SizeError| invalid(field, error.to_string(), "correct the size"))?;
+    if size < RAM_MIN {
+        return invalid(
+            field,
+            format!("{text:?} is less than 1 MiB"),
+            "give a size such as 512Mi or 4Gi",
+        );
+    }
+    if size > RAM_MAX {
+        return invalid(
+            field,
+            format!("{text:?} is more than any machine has"),
+            "give at most 4Pi, which is 4096 TiB",
+        );
+    }
+    Ok(size)
 }
 
 /// Checks that the memory is a whole number of huge pages, if it consists of them.

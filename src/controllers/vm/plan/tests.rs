@@ -16,10 +16,12 @@ fn invalid_field(machine: Value) -> String {
 }
 
 #[test]
-fn invalid_value_is_named_by_its_field() {
+fn what_cannot_be_used_is_named_by_its_field() {
     let disk = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
     for (machine, field) in [
         (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "8"}), "spec.vm.maximumRam"),
+        (json!({"maximumRam": "5Pi"}), "spec.vm.maximumRam"),
         (json!({"maximumRam": "1e99"}), "spec.vm.maximumRam"),
         (
             json!({"cpuTopology": {"sockets": 2, "coresPerDie": 2}, "currentCpus": 5}),
@@ -67,7 +69,7 @@ fn b12_a_topology_gives_the_maximum_of_cpus() {
 }
 
 #[test]
-fn default_metrics_port_is_not_used_if_the_vm_uses_it() {
+fn metrics_give_way_to_a_port_of_the_vms_own() {
     let port = |machine: Value| planned(machine).unwrap().config.metrics_port;
     let forward = |protocol: &str| json!({"networks": [{"user": {"forward": [{"port": 9180, "guestPort": 80, "protocol": protocol}]}}]});
     assert_eq!(port(json!({})), Some(9180));
@@ -79,7 +81,7 @@ fn default_metrics_port_is_not_used_if_the_vm_uses_it() {
 }
 
 #[test]
-fn configured_metrics_port_is_used_also_in_the_nodes_network() {
+fn metrics_are_on_the_port_that_the_vm_names_also_in_the_nodes_network() {
     let planned = |networks: Value, display: Value| {
         let mut vm = vm(json!({"networks": networks, "display": display}));
         vm.spec.metrics_port = Some(9281);
@@ -103,7 +105,7 @@ fn configured_metrics_port_is_used_also_in_the_nodes_network() {
 }
 
 #[test]
-fn only_taps_need_the_nodes_network_and_a_device() {
+fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
     let tap =
         json!({"networks": [{"user": {}}, {"tap": {"bridge": "br1", "mac": "52:54:00:00:00:01"}}]});
     let of = |settings: &settings::Reconciler| plan(&alone(vm(tap.clone())), settings).unwrap();
@@ -139,7 +141,7 @@ fn only_taps_need_the_nodes_network_and_a_device() {
 }
 
 #[test]
-fn privileged_pod_requests_no_resource_and_emulation_needs_no_privilege() {
+fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it() {
     let of = |policy| {
         let accelerator = settings::Accelerator {
             policy,
@@ -166,7 +168,7 @@ fn privileged_pod_requests_no_resource_and_emulation_needs_no_privilege() {
 }
 
 #[test]
-fn display_without_password_is_not_open_at_the_nodes_address() {
+fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
         let config = planned(json!({"networks": networks, "display": display}))
@@ -183,7 +185,7 @@ fn display_without_password_is_not_open_at_the_nodes_address() {
 }
 
 #[test]
-fn maximum_below_the_current_number_of_cpus_is_raised() {
+fn a_maximum_below_the_wanted_number_of_cpus_is_raised() {
     let machine = planned(json!({"maximumCpus": 2, "currentCpus": 3}))
         .unwrap()
         .config
@@ -196,7 +198,7 @@ fn maximum_below_the_current_number_of_cpus_is_raised() {
 }
 
 #[test]
-fn pvc_of_another_vm_is_not_used() {
+fn a_claim_of_another_vm_is_not_used() {
     let mut observed = alone(vm(
         json!({"disks": [{"volumeClaimTemplate": {"metadata": {"name": "c"}}}]}),
     ));
@@ -220,7 +222,7 @@ fn pvc_of_another_vm_is_not_used() {
 }
 
 #[test]
-fn topology_with_an_unspecified_part_grows_to_the_current_number_of_cpus() {
+fn a_topology_with_an_open_part_grows_to_the_wanted_number_of_cpus() {
     // The Java VM-Operator passes the current number as the maximum, and QEMU chooses the unspecified part.
     let machine = planned(json!({"cpuTopology": {"sockets": 2}, "currentCpus": 6}))
         .unwrap()
@@ -239,7 +241,7 @@ fn topology_with_an_unspecified_part_grows_to_the_current_number_of_cpus() {
 }
 
 #[test]
-fn stored_current_ram_above_the_maximum_means_all_memory() {
+fn a_stored_balloon_above_the_memory_means_all_of_it() {
     // B39: the Java VM-Operator stored and ran such VMs.
     let machine = planned(json!({"maximumRam": "1Gi", "currentRam": "2Gi"}))
         .unwrap()
@@ -250,7 +252,7 @@ fn stored_current_ram_above_the_maximum_means_all_memory() {
 }
 
 #[test]
-fn b43_requests_follow_the_current_size_with_overhead_of_qemu() {
+fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
     let mut machine = json!({
         "maximumCpus": 4, "currentCpus": 3, "maximumRam": "8Gi", "currentRam": "5Gi", "display": {},
     });
@@ -270,7 +272,7 @@ fn b43_requests_follow_the_current_size_with_overhead_of_qemu() {
 }
 
 #[test]
-fn only_the_image_of_the_java_vm_operator_is_replaced() {
+fn the_references_image_is_replaced_and_any_other_kept() {
     let settings = settings::Reconciler::default();
     let of = |source: &str| {
         let mut vm = vm(json!({}));
@@ -286,7 +288,7 @@ fn only_the_image_of_the_java_vm_operator_is_replaced() {
 }
 
 #[test]
-fn retained_java_runner_has_the_pod_of_the_java_vm_operator() {
+fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_needs() {
     let settings = settings::Reconciler {
         replaced_images: Vec::new(),
         ..Default::default()
@@ -329,7 +331,7 @@ fn retained_java_runner_has_the_pod_of_the_java_vm_operator() {
 }
 
 #[test]
-fn instance_id_changes_only_with_the_seed() {
+fn the_seeds_instance_id_follows_its_content_only() {
     // B7: the Java VM-Operator changed it with every edit of the VM.
     let id = |generation, user: &str| {
         let mut vm = vm(json!({}));
@@ -347,7 +349,7 @@ fn instance_id_changes_only_with_the_seed() {
 }
 
 #[test]
-fn reserved_labels_and_annotations_of_users_are_ignored() {
+fn what_the_operator_sets_on_the_pod_is_not_the_users() {
     let mut vm = vm(json!({}));
     let annotations = [
         ("vmrunner.jdrupes.org/cmVersion", "1"),
@@ -385,7 +387,7 @@ fn reserved_labels_and_annotations_of_users_are_ignored() {
 }
 
 #[test]
-fn log_level_of_the_vm_has_precedence_over_the_configuration() {
+fn the_log_level_is_the_vms_else_that_of_the_settings() {
     let mut settings = settings::Reconciler::default();
     let level = |own: Option<&str>, settings: &settings::Reconciler| {
         let mut vm = vm(json!({}));
@@ -414,7 +416,7 @@ fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
 }
 
 #[test]
-fn content_that_exceeds_a_config_map_is_named_by_its_field_and_large_files_have_no_indentation() {
+fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_wasted() {
     const KIB: usize = 1 << 10;
     let planned = |seed, logging| {
         plan(
@@ -450,7 +452,7 @@ fn content_that_exceeds_a_config_map_is_named_by_its_field_and_large_files_have_
 }
 
 #[test]
-fn writable_image_repository_is_not_a_read_only_volume() {
+fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_it_first() {
     let is_read_only = |modes: Option<Value>| {
         let mut observed = alone(vm(json!({})));
         let claim = modes.map(|modes| json!({"metadata": {}, "spec": {"accessModes": modes}}));
@@ -472,7 +474,7 @@ fn writable_image_repository_is_not_a_read_only_volume() {
 }
 
 #[test]
-fn huge_pages_are_a_resource_of_their_own_and_memory_is_a_multiple_of_their_size() {
+fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them() {
     let machine = |ram: &str, size: &str| json!({"maximumRam": ram, "memory": {"hugepages": {"pageSize": size}}});
     let (ordinary, huge) = (
         planned(json!({"maximumRam": "4Gi"})).unwrap(),

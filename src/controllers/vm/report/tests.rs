@@ -9,7 +9,7 @@ fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, boo
 }
 
 #[test]
-fn ready_has_the_state_of_the_vm_or_its_blocking_condition() {
+fn ready_says_what_state_a_vm_is_in() {
     let running = || vm(json!({"state": "Running"}));
     let alive = || pod(json!({"phase": "Running"}));
     assert_eq!(reason(&alone(running()), None), ("Starting", false));
@@ -39,7 +39,7 @@ fn ready_has_the_state_of_the_vm_or_its_blocking_condition() {
 }
 
 #[test]
-fn stopping_vm_has_the_command_to_power_it_off() {
+fn who_stops_a_guest_is_told_how_to_switch_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
     let has_command =
@@ -60,7 +60,7 @@ fn stopping_vm_has_the_command_to_power_it_off() {
 }
 
 #[test]
-fn inaccessible_data_is_reported_until_the_vm_runs_or_is_stopped() {
+fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
     let message =
         "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
     let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
@@ -98,7 +98,7 @@ fn inaccessible_data_is_reported_until_the_vm_runs_or_is_stopped() {
 }
 
 #[test]
-fn status_of_a_stopped_runner_is_reset() {
+fn a_dead_vm_never_stays_running() {
     let running = || seen_running(vm(json!({"state": "Running"})));
     assert_eq!(
         stopped_runner_status(&with_pod(running(), pod(json!({"phase": "Running"})))),
@@ -117,7 +117,7 @@ fn status_of_a_stopped_runner_is_reset() {
 }
 
 #[test]
-fn unchanged_status_is_not_written() {
+fn a_status_that_is_there_already_is_not_written_again() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let reported = OperatorFields {
@@ -142,7 +142,7 @@ fn unchanged_status_is_not_written() {
 }
 
 #[test]
-fn additional_condition_is_retained_until_it_is_known_to_be_absent() {
+fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let note = [Wanted {

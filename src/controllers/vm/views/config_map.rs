@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_cd_drives_are_read_from_json_and_from_yaml_of_the_java_operator() {
+    fn what_is_in_the_cd_drives_is_known_whoever_has_written_it() {
         let cd = "/var/local/vmop-image-repository/a.iso";
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         let drives = json!([{"type": "ide-cd", "file": ""}, disk, {"type": "ide-cd", "file": cd}]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_cd_drives_have_no_entries() {
+    fn drives_without_a_cd_take_no_memory() {
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         for drives in [
             json!([]),

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_is_from_kubernetes_without_a_termination_message() {
+    fn each_end_without_the_runners_word_has_its_own_reason() {
         let failed = |status: Value| {
             let mut all = json!({"phase": "Failed"});
             all.as_object_mut()
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_is_from_the_runner_unless_it_was_stopped() {
+    fn the_runners_word_counts_unless_it_was_only_asked_to_end() {
         let mut evicted = ended(r#"{"reason":"Stopped"}"#, 5);
         assert_eq!(end(evicted.clone()).reason, "Stopped");
         evicted["reason"] = "Evicted".into();

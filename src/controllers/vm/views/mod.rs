@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn projections_drop_managed_fields() {
+    fn no_view_keeps_managed_fields_for_a_moment() {
         fn managed<K: Resource + DeserializeOwned>() -> bool {
             let read: K = serde_json::from_str(&object().to_string()).unwrap();
             assert_eq!(read.meta().name.as_deref(), Some("a"));

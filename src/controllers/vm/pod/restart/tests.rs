@@ -121,7 +121,7 @@ fn verdict(vm: VirtualMachine, settings: &Reconciler, pod: PodView) -> (Decision
 
 proptest! {
     #[test]
-    fn only_changes_of_the_spec_require_a_restart(
+    fn nothing_but_the_user_makes_a_restart_look_necessary(
         parts in subsequence(spec_parts(), 0..=spec_parts().len()),
         before in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
         after in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn changed_part_of_the_spec_requires_a_restart() {
+fn each_part_that_a_running_machine_cannot_follow_is_found_by_the_same_means() {
     let settings = Reconciler::default();
     let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let pod = seen(&pod_of(&base, &settings));
@@ -167,7 +167,7 @@ fn changed_part_of_the_spec_requires_a_restart() {
 }
 
 #[test]
-fn hashes_of_present_pods_do_not_change() {
+fn pods_that_are_there_keep_their_hashes() {
     // A changed hash would require a restart of every running VM. If that cannot be avoided, rename the field in `identity::fields`.
     let vm: VirtualMachine = serde_json::from_value(running(&spec_parts())).unwrap();
     let pod = pod_of(&vm, &Reconciler::default());
@@ -186,7 +186,7 @@ fn hashes_of_present_pods_do_not_change() {
 }
 
 #[test]
-fn restart_request_zero_requests_nothing_and_is_reported() {
+fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
     let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let pod = seen(&pod_of(&base, &Reconciler::default()));
     let counted = |request: u8| {
@@ -199,7 +199,7 @@ fn restart_request_zero_requests_nothing_and_is_reported() {
 }
 
 #[test]
-fn smaller_margin_of_the_grace_period_requires_no_restart() {
+fn a_smaller_margin_of_the_operator_that_created_the_pod_needs_no_restart() {
     let settings = Reconciler::default();
     let vm: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let mut pod = pod_of(&vm, &settings);
