@@ -244,7 +244,7 @@ async fn a_runners_role_is_two_verbs() {
 #[tokio::test]
 async fn the_components_give_runners_the_right_to_read() {
     let world = World::new("components").await;
-    for component in ["earlier-runners", "java-runner"] {
+    for component in ["earlier-runners", "reference-runner"] {
         let dir = format!(".cache/{}-{component}", world.namespace);
         std::fs::create_dir_all(root().join(&dir)).unwrap();
         let overlay = json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});

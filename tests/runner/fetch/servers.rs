@@ -86,7 +86,7 @@ fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
-            "as gzip, although it was not accepted",
+            "as gzip though asked not to",
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
