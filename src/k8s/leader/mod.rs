@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A leader that cannot renew the Lease stops: its client sends no write after `until` (see
-//! [`crate::k8s::client::gate`]), and its controllers start again as those of a candidate. The Lease is in the watched namespace, so that the election
-//! includes operators outside the cluster. [`election`] has the rules.
+//! [`crate::k8s::client::gate`]), and its controllers start again as those of a candidate. The Lease is in the watched
+//! namespace, so that the election includes operators outside the cluster. [`election`] has the rules.
 
 pub mod election;
 #[cfg(test)]

@@ -250,8 +250,8 @@ fn under_way(
 ) -> Look {
     let (problem, recheck) = diagnose::of_fetch(observed, pod);
     if let Some(problem) = problem {
-        if let Some(anew) = anew(remote, pod, settings) {
-            return anew;
+        if let Some(retry) = retry_with_changed_settings(remote, pod, settings) {
+            return retry;
         }
         let diagnosis = Diagnosis {
             problem: format!(
@@ -277,8 +277,12 @@ fn under_way(
     }
 }
 
-/// Begins anew where the settings are others than the pod was made by.
-fn anew(remote: &RemoteImage, pod: &PodView, settings: &settings::Reconciler) -> Option<Look> {
+/// Starts again if the settings differ from those with which the pod was created.
+fn retry_with_changed_settings(
+    remote: &RemoteImage,
+    pod: &PodView,
+    settings: &settings::Reconciler,
+) -> Option<Look> {
     let now = settings_hash(settings);
     if attempt(pod).is_some_and(|before| before.settings == now) {
         return None;
@@ -346,8 +350,8 @@ fn after_end(
         }
         _ => {}
     }
-    if let Some(anew) = anew(remote, pod, settings) {
-        return anew;
+    if let Some(retry) = retry_with_changed_settings(remote, pod, settings) {
+        return retry;
     }
     let (before, settings_now) = (attempt(pod), settings_hash(settings));
     let state = told(&outcome);
