@@ -9,29 +9,29 @@ listed! {
 TYPES {
 /// Condition: the VM is in the state of `spec.vm.state`. Written by the operator.
 pub const READY: &str = "Ready";
-/// Condition: QEMU runs the guest. Written by the runner.
+/// Condition: QEMU runs the guest. Reported by the runner.
 pub const RUNNING: &str = "Running";
-/// Condition: the guest agent has answered since the last boot of the guest. Written by the runner.
+/// Condition: the guest agent has answered since the last boot of the guest. Reported by the runner.
 pub const BOOTED: &str = "Booted";
-/// Condition: the desktop agent in the guest is connected. Written by the runner.
+/// Condition: the desktop agent in the guest is connected. Reported by the runner.
 pub const VMOP_AGENT_CONNECTED: &str = "VmopAgentConnected";
-/// Condition: the user of `spec.vm.display.loggedInUser` is logged in to the guest. Written by the runner.
+/// Condition: the user of `spec.vm.display.loggedInUser` is logged in to the guest. Reported by the runner.
 pub const USER_LOGGED_IN: &str = "UserLoggedIn";
-/// Condition: a SPICE client is connected. Written by the runner.
+/// Condition: a SPICE client is connected. Reported by the runner.
 pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
-/// Condition: the guest runs with hardware acceleration (KVM). Written by the runner while the VM runs.
+/// Condition: the guest runs with hardware acceleration (KVM). Reported by the runner while the VM runs.
 pub const ACCELERATED: &str = "Accelerated";
-/// Condition: the guest has the configured number of CPUs. Written by the runner while the VM runs.
+/// Condition: the guest has the configured number of CPUs. Reported by the runner while the VM runs.
 pub const CPUS_IN_SYNC: &str = "CpusInSync";
-/// Condition: the guest has the configured size of memory. Written by the runner while the VM runs.
+/// Condition: the guest has the configured size of memory. Reported by the runner while the VM runs.
 pub const MEMORY_IN_SYNC: &str = "MemoryInSync";
-/// Condition: no disk has paused the guest or returned an error to it. Written by the runner while the VM runs.
+/// Condition: no disk has paused the guest or returned an error to it. Reported by the runner while the VM runs.
 pub const STORAGE_HEALTHY: &str = "StorageHealthy";
-/// Condition: each CD drive contains the configured CD image. Written by the runner while a VM with CD drives runs.
+/// Condition: each CD drive contains the configured CD image. Reported by the runner while a VM with CD drives runs.
 pub const MEDIA_READY: &str = "MediaReady";
-/// Condition: the TPM of the VM runs. Written by the runner while a VM with a TPM runs.
+/// Condition: the TPM of the VM runs. Reported by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
-/// Condition: the running VM has the values of its configuration file. Written by the runner while the VM runs.
+/// Condition: the running VM has the values of its configuration file. Reported by the runner while the VM runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
 /// Condition: the pod has the CPU and memory resources that the operator has requested. Written by the operator while it is
@@ -74,6 +74,22 @@ pub const INITIAL: [&str; 5] = [
     VMOP_AGENT_CONNECTED,
     USER_LOGGED_IN,
     CONSOLE_CONNECTED,
+];
+
+/// The conditions that a runner reports.
+pub const OF_RUNNER: [&str; 12] = [
+    RUNNING,
+    BOOTED,
+    VMOP_AGENT_CONNECTED,
+    USER_LOGGED_IN,
+    CONSOLE_CONNECTED,
+    ACCELERATED,
+    CPUS_IN_SYNC,
+    MEMORY_IN_SYNC,
+    STORAGE_HEALTHY,
+    MEDIA_READY,
+    TPM_HEALTHY,
+    CONFIG_IN_SYNC,
 ];
 
 /// Reasons of [`READY`]: the state of a VM, or its blocking condition. The reasons of events are the same.
@@ -238,7 +254,7 @@ pub enum ReadyReason {
     /// permission to write.
     #[strum(
         detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
-        message = "see kubectl logs {}; allow the pod to reach the API server (NetworkPolicy), and the runner to write (Role vm-runner: \
+        message = "see kubectl logs {}; allow the pod to reach the API server (NetworkPolicy), and the runner to write (Role vm-reporter: \
             apply the overlay of the operator's installation again)"
     )]
     RunnerSilent,

@@ -1,4 +1,4 @@
-//! (pure) The kind `VirtualMachine`, and the contract between operator and runner.
+//! (pure) The kinds `VirtualMachine` and `VmReport`, and the contract between operator and runner.
 //!
 //! | module | content |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | [`diagnosis`] | a problem of an object, with the next step |
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`quantity`] | sizes |
+//! | [`report`] | the kind `VmReport`: the report of a runner |
 
 /// Declares constants, and a list with value and documentation of each. `docs/reference.md` is generated from the list.
 macro_rules! listed {
@@ -22,9 +23,11 @@ pub mod conditions;
 pub mod diagnosis;
 pub mod logging;
 pub mod quantity;
+pub mod report;
 pub mod runner;
 pub mod vm;
 
+pub use report::{VmReport, VmReportSpec, VmReportStatus};
 pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 
 /// Bytes as text: two lower-case hexadecimal digits for each.

@@ -14,5 +14,5 @@ pub enum ControllerName {
 /// The definitions of all kinds of ours.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![crate::api::vm::crd()]
+    vec![crate::api::vm::crd(), crate::api::report::crd()]
 }

@@ -58,7 +58,7 @@ where
 
 /// Applies the events of children to their cache. `changed` gets each change and the key of the added, changed or
 /// deleted object. The first list is no change: the controller reconciles all primary objects after it.
-pub async fn children<K: Resource>(
+pub async fn children<K: Resource<DynamicType = ()>>(
     cluster: Cluster,
     resource: &'static str,
     events: impl Stream<Item = watcher::Result<Event<K>>>,
@@ -68,6 +68,7 @@ pub async fn children<K: Resource>(
     let mut events = std::pin::pin!(events);
     let mut is_complete = false;
     while let Some(event) = events.next().await {
+        cache.note_definition(&event);
         let event = match event {
             Ok(event) => event,
             Err(error) => {

@@ -140,6 +140,7 @@ mod tests {
         ctx.caches.claims.watched(watcher::Event::InitDone);
         ctx.caches.config_maps.watched(watcher::Event::InitDone);
         ctx.caches.services.watched(watcher::Event::InitDone);
+        ctx.caches.reports.watched(watcher::Event::InitDone);
         let (_, text) = get(&ctx, "/readyz").await;
         assert_eq!(text, "waiting for the first list of: secrets");
         ctx.caches.secrets.watched(watcher::Event::InitDone);

@@ -103,6 +103,8 @@ pub struct Driver {
     monitor: Client,
     /// Whether the guest has run.
     guest_ran: bool,
+    /// Whether the present boot of the guest is counted.
+    boot_counted: bool,
     agent: GuestAgent,
     agent_request: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
@@ -210,6 +212,7 @@ impl Driver {
             tpm: setup.tpm.map(Tpm::new),
             monitor,
             guest_ran: false,
+            boot_counted: false,
             agent_request: None,
             desktop,
             log,
@@ -247,6 +250,9 @@ impl Driver {
             tracing::info!(from = ?before, to = ?phase, ms_since_start = self.ms_since_start(), "machine");
             self.observed.phase = phase;
             self.guest_ran |= phase == Phase::Booting;
+            if phase == Phase::Booted {
+                self.observed.boots += i64::from(!std::mem::replace(&mut self.boot_counted, true));
+            }
             self.schedule_tpm_check();
             self.reporter.announce(Announcement::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
@@ -352,6 +358,8 @@ impl Driver {
 
     fn forget_guest(&mut self) {
         self.forget_agent();
+        self.observed.resets += 1;
+        self.boot_counted = false;
         self.observed.disk_error = None;
         let _ = self.desktop.send(vmop::Input::Reset);
         self.change_desired(DesiredState::record_reboot);

@@ -1,10 +1,14 @@
 //! (client) Reports the VM's status to the API server. Only the newest status counts, and no other task waits for it.
 //!
-//! Invariants: it writes the runner's own fields only, to the VM with the configured UID. An unreachable API server delays
-//! the report and nothing else.
+//! The pod decides where the runner reports: to the `VmReport` with the pod's UID as its name, or, in pods of earlier operators, to
+//! the VM. The operator creates the report, copies it into the VM's status and publishes the events. A missing report is one that
+//! the operator has not created yet.
+//!
+//! Invariants: it writes the runner's own fields only, to its report or to the VM with the configured UID. An unreachable API server
+//! delays the report and nothing else.
 
-use crate::api::VirtualMachine;
 use crate::api::vm::names;
+use crate::api::{VirtualMachine, VmReport};
 use crate::k8s::client::connect;
 use crate::runner::state::Phase;
 use crate::runner::status::{Announcement, Identity, Observed};
@@ -176,7 +180,7 @@ impl Task {
                         self.note(&note).await;
                     }
                 }
-                Err(error) if error.is_gone() => {
+                Err(error) if error.is_gone() && self.identity.pod_uid.is_none() => {
                     return tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
                 }
                 Err(error) => {
@@ -192,9 +196,28 @@ impl Task {
     }
 
     async fn write(&mut self, observed: &Observed) -> Result<(), Error> {
+        if let Some(pod) = self.identity.pod_uid.clone() {
+            return self.write_report(&pod, observed).await;
+        }
         let (object, conditions) = observed.object(&self.identity, &self.written, Timestamp::now());
         self.apply(object).await?;
         self.written = conditions;
+        Ok(())
+    }
+
+    /// Writes all fields of the report. Nobody else writes them, so that no conflict is possible.
+    async fn write_report(&mut self, pod: &str, observed: &Observed) -> Result<(), Error> {
+        let status = observed.report(&self.written, Timestamp::now());
+        let resource = ApiResource::erase::<VmReport>(&());
+        let object = serde_json::json!({
+            "apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": pod}, "status": status,
+        });
+        let client = self.client().await?;
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(client, &self.identity.namespace, &resource);
+        let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
+        in_time(api.patch_status(pod, &parameters, &Patch::Apply(&object))).await?;
+        self.written = status.conditions;
         Ok(())
     }
 
@@ -250,8 +273,11 @@ impl Task {
         )
     }
 
-    /// An event is a courtesy: it is tried once.
+    /// An event is a courtesy: it is tried once. The operator publishes the events of a report.
     async fn note(&mut self, note: &Announcement) {
+        if self.identity.pod_uid.is_some() {
+            return;
+        }
         let event = event(&self.identity, note, Timestamp::now());
         let Ok(client) = self.client().await else {
             return;

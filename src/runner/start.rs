@@ -376,6 +376,9 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         config_problem: None,
         password_problem: None,
         monitor_lost: false,
+        boots: 0,
+        resets: 0,
+        console_connections: 0,
     }
 }
 
@@ -399,6 +402,7 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
         uid: config.uid.clone(),
         node_name: variable(names::ENV_NODE_NAME),
         pod_ip: variable(names::ENV_POD_IP),
+        pod_uid: variable(names::ENV_POD_UID),
     })
 }
 

@@ -1,6 +1,7 @@
-//! (pure) The runner's part of the VM's status, built from the observed state.
+//! (pure) The runner's report, and the runner's part of the VM's status, built from the observed state.
 
 mod parts;
+mod report;
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::api::quantity::Bytes;
@@ -24,6 +25,8 @@ pub struct Identity {
     pub node_name: Option<String>,
     /// IP address of its pod.
     pub pod_ip: Option<String>,
+    /// UID of its pod, which is the name of its report. Without it, the runner writes the status of the VM.
+    pub pod_uid: Option<String>,
 }
 
 /// The observed state of the VM.
@@ -69,6 +72,12 @@ pub struct Observed {
     pub password_problem: Option<Problem>,
     /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
+    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest.
+    pub boots: i64,
+    /// Number of resets of the guest.
+    pub resets: i64,
+    /// Number of connections of consoles.
+    pub console_connections: i64,
 }
 
 /// The reason why a configuration is not in effect.
@@ -276,6 +285,7 @@ pub mod tests {
             uid: Some("uid-1".to_owned()),
             node_name: Some("node-1".to_owned()),
             pod_ip: Some("10.1.2.3".to_owned()),
+            pod_uid: None,
         }
     }
 
@@ -302,6 +312,9 @@ pub mod tests {
             config_problem: None,
             password_problem: None,
             monitor_lost: false,
+            boots: 0,
+            resets: 0,
+            console_connections: 0,
         }
     }
 

@@ -124,9 +124,9 @@ runner_start() {
 # Write requests of the operator and the runner for this VM, without events and dry runs. The image repository's claim
 # is shared and does not count.
 writes() {
-    audit | jq --raw-output --arg name "$1" --arg user "system:serviceaccount:$NAMESPACE:" '
+    audit | jq --raw-output --arg name "$1" --arg report "$2" --arg user "system:serviceaccount:$NAMESPACE:" '
         select((.user.username | startswith($user)) and (.verb | IN("create", "update", "patch", "delete"))
-            and .objectRef.resource != "events" and (.requestURI | contains("dryRun=All") | not) and (.objectRef.name // "" | . == $name or startswith($name + "-")))
+            and .objectRef.resource != "events" and (.requestURI | contains("dryRun=All") | not) and (.objectRef.name // "" | . == $name or . == $report or startswith($name + "-")))
         | "\(.objectRef.resource)"' | wc --lines
 }
 
@@ -139,7 +139,7 @@ measure_starts() {
         vm_running+=("$(between "$from" "$T_RUNNING")")
         vm_booted+=("$(between "$from" "$T_BOOTED")")
         guest+=("$(runner_start "vm-$n")")
-        written=$(writes "vm-$n")
+        written=$(writes "vm-$n" "$(k get pod "vm-$n" --output 'jsonpath={.metadata.uid}')")
         look_at_vm "vm-$n"
         uid=$(jq --raw-output .metadata.uid "$WORK/pod.json")
         if ((n == STARTS)); then

@@ -24,6 +24,7 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
         "vm-operator",
         &[
             "vmoperator.jdrupes.org/vms",
+            "vmoperator.jdrupes.org/vmreports",
             "pods",
             "configmaps",
             "persistentvolumeclaims",
@@ -36,6 +37,7 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "vm-operator",
         &[
+            "vmoperator.jdrupes.org/vmreports",
             "pods",
             "configmaps",
             "persistentvolumeclaims",
@@ -208,7 +210,7 @@ fn granted_by_deploy() -> BTreeSet<Right> {
     let operator = role("vm-operator", "vmop-role.yaml");
     operator
         .into_iter()
-        .chain(role("vm-runner", "vmrunner-role.yaml"))
+        .chain(role("vm-reporter", "vmreporter-role.yaml"))
         .collect()
 }
 
@@ -257,7 +259,7 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
         }
     }
     // Permissions of objects that other tests of the run have created.
-    all.retain(|((account, ..), _)| ["vm-operator", "vm-runner"].contains(&account.as_str()));
+    all.retain(|((account, ..), _)| ["vm-operator", "vm-reporter"].contains(&account.as_str()));
     // The operator of the previous version reads its Deployment, also after the upgrade has removed that permission.
     all.retain(|((_, resource, _), allowed)| *allowed || resource != "apps/deployments");
     assert!(!all.is_empty(), "the audit log has no request of {run}");

@@ -39,7 +39,7 @@ fn two_operators_with_vms_of_the_same_name_leave_each_other_alone() {
             }
         );
         for space in [here, there] {
-            for account in ["vm-operator", "vm-runner"] {
+            for account in ["vm-operator", "vm-reporter"] {
                 let writes = space.audit.writes_by(&space.name, account);
                 assert!(
                     !writes.is_empty(),

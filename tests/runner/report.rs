@@ -63,3 +63,30 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     let last = api.statuses().pop().unwrap();
     assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
 }
+
+#[test]
+fn a_runner_of_a_pod_with_a_report_writes_to_the_report_only() {
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    fixture.configure(&json!({"namespace": "ns"}), &json!({}));
+    let vm = fixture.start_with_report(&api, "pod-uid");
+    vm.reaches("Booted");
+    vm.until("a report of the boot", || {
+        let last = api.statuses().pop()?;
+        (condition(&last, "Booted")["status"] == "True").then_some(())
+    });
+    vm.signal("-TERM");
+    let end = vm.end();
+    assert_eq!(end.code, 10, "{}", end.log);
+    let path = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vmreports/pod-uid/status?";
+    let requests = api.requests();
+    assert!(
+        requests
+            .iter()
+            .all(|line| line.starts_with(&format!("PATCH {path}"))),
+        "{requests:#?}"
+    );
+    let last = api.statuses().pop().unwrap();
+    assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
+    let status = &last["status"];
+    assert_eq!((&status["boots"], &status["cpus"]), (&json!(1), &json!(0)));
+}

@@ -354,7 +354,7 @@ fn condition_defaults(root: &mut JSONSchemaProps) {
 
 /// Removes `nullable` from all fields, so that the API server drops nulls before it applies defaults and checks rules. The
 /// values of maps are unchanged, because a null has a meaning there.
-fn without_nulls(schema: &mut JSONSchemaProps) {
+pub(in crate::api) fn without_nulls(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     if let Some(values) = &mut schema.enum_ {
         values.retain(|value| !value.0.is_null());

@@ -76,7 +76,8 @@ pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner
 
 /// Field manager of the operator, for child objects and for its status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
-/// Field manager of the runner, for its status fields.
+/// Field manager of the fields that the runner reports, in its report and in the VM's status. Runners of earlier versions and the
+/// operator write the latter with the same field manager, so that each can replace the other.
 pub const MANAGER_RUNNER: &str = "vm-runner";
 
 /// `reportingController` of the operator's events.
@@ -84,7 +85,9 @@ pub const REPORTER_OPERATOR: &str = "vmoperator.jdrupes.org/vm-operator";
 /// `reportingController` of the runner's events.
 pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
 
-/// Service account of the VMs' pods.
+/// Service account of VMs' pods whose runners write to a `VmReport`.
+pub const REPORTER_SERVICE_ACCOUNT: &str = "vm-reporter";
+/// Service account of VMs' pods whose runners write to the VM: runners of earlier versions, and of the Java VM-Operator.
 pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
 /// `action` of the operator's events.
 pub const ACTION_RECONCILE: &str = "Reconcile";
@@ -142,6 +145,9 @@ pub const DISK_FILE: &str = "disk.img";
 pub const METRICS_PORT: u16 = 9180;
 /// Environment variable in a VM's pod: the name of the node, from the downward API.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
+/// Environment variable in a VM's pod: the UID of the pod, from the downward API. It is the name of the VM's report. Without it,
+/// the runner writes to the VM.
+pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable in a VM's pod: the address of the pod, from the downward API.
 pub const ENV_POD_IP: &str = "POD_IP";
 

@@ -1,4 +1,5 @@
-//! `status`: each description names the writer of the field.
+//! `status`: each description names the source of the field. The operator copies fields that a runner reports from its `VmReport`.
+//! Runners of earlier versions write them into the VM.
 
 use crate::api::conditions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -19,42 +20,52 @@ pub struct VirtualMachineStatus {
     /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
-    /// Last fulfilled value of `spec.vm.resetRequest`. Written by the runner.
+    /// Last fulfilled value of `spec.vm.resetRequest`. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
-    /// Version of the runner. Written by the runner.
+    /// Version of the runner. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest has. Written by the runner, and by the operator after the VM has stopped.
+    /// Number of CPUs that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
     pub cpus: i64,
-    /// Size of the memory that the guest has. Written by the runner, and by the operator after the VM has stopped.
+    /// Size of the memory that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
     pub ram: String,
-    /// Node that the VM runs on. Written by the runner.
+    /// Node that the VM runs on, from the VM's pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// IP address of the VM's pod. Written by the runner.
+    /// IP address of the VM's pod, from the pod.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
-    /// IP addresses of the guest, as the guest agent reports them. Loopback and link-local addresses are omitted. Written by
-    /// the runner.
+    /// IP addresses of the guest, as the guest agent reports them. Loopback, link-local and multicast
+    /// addresses are omitted. Reported by the runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Host of the connected SPICE client. Written by the runner, and by the operator after the VM has stopped.
+    /// Host of the connected SPICE client. Reported by the runner; reset by the operator after the VM has stopped.
     pub console_client: String,
     /// User that last requested a console. Written by console front ends.
     pub console_user: String,
-    /// User that the desktop agent has logged in to the guest. Written by the runner.
+    /// User that the desktop agent has logged in to the guest. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// Number of changes of the display's password; -1 if the display has no password. Written by the runner.
+    /// Number of changes of the display's password; -1 if the display has no password. Reported by the runner.
     pub display_password_serial: i64,
-    /// Operating system of the guest, as the guest agent reports it. Written by the runner.
+    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest. Reported by
+    /// the runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boots: Option<i64>,
+    /// Number of resets of the guest since the start of the VM's pod. Reported by the runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<i64>,
+    /// Number of connections of SPICE clients since the start of the VM's pod. Reported by the runner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_connections: Option<i64>,
+    /// Operating system of the guest, as the guest agent reports it. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::api::vm::any_object")]
     pub osinfo: Option<Map<String, Value>>,
     /// Assignment of the VM to a user by a pool. Written by console front ends.
     pub assignment: Assignment,
-    /// Conditions of the VM. Operator and runner each write their own conditions.
+    /// Conditions of the VM. Each condition is written by the operator or reported by the runner.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
@@ -77,6 +88,9 @@ impl Default for VirtualMachineStatus {
             console_user: String::new(),
             logged_in_user: None,
             display_password_serial: 0,
+            boots: None,
+            resets: None,
+            console_connections: None,
             osinfo: None,
             assignment: Assignment::default(),
             conditions: conditions::initial(),

@@ -5,7 +5,7 @@ use crate::api::conditions;
 use crate::controllers::vm::images::ProgressCache;
 use crate::controllers::vm::state::VmStates;
 use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, owner_of, vm_of,
+    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, owner_of, vm_of,
 };
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
@@ -55,6 +55,8 @@ pub struct Caches {
     pub secrets: Arc<Cache<SecretView>>,
     /// Load balancer Services.
     pub services: Arc<Cache<ServiceView>>,
+    /// The reports of runners.
+    pub reports: Arc<Cache<ReportView>>,
 }
 
 impl Default for Caches {
@@ -69,6 +71,7 @@ impl Default for Caches {
             })),
             secrets: Arc::new(Cache::new(labelled_vm)),
             services: Arc::new(Cache::new(labelled_vm)),
+            reports: Arc::new(Cache::new(|report| Some(sibling(report, &report.spec.vm)))),
         }
     }
 }
@@ -107,6 +110,7 @@ impl Context {
         registry.add("persistentvolumeclaims", self.caches.claims.clone());
         registry.add("secrets", self.caches.secrets.clone());
         registry.add("services", self.caches.services.clone());
+        registry.add("vmreports", self.caches.reports.clone());
     }
 
     /// A writer for the watched namespace.

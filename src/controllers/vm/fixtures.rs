@@ -2,7 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, Wanted};
-use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::observe::{Observed, ReportCopy};
 use crate::controllers::vm::views::PodView;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -55,6 +55,8 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         images_missing: Duration::ZERO,
         display_secret: None,
         service: None,
+        report: None,
+        copy: ReportCopy::None,
         now: now(),
     }
 }

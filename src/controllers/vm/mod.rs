@@ -16,6 +16,8 @@
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
+//! [`runner_report`] takes the runner's report at the first step, and it is copied with the first write of the last one.
+//!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
 //! stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the configuration, [`state`] the remembered
 //! state of each VM.
@@ -36,6 +38,7 @@ pub mod plan;
 pub mod pod;
 pub mod report;
 mod requeue;
+pub mod runner_report;
 pub mod state;
 pub mod views;
 pub mod watches;
@@ -119,7 +122,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = observe_all(vm, ctx).await?;
     if observed.is_being_deleted() {
         // The garbage collector deletes the children. They must not be created again.
-        return Ok(Outcome::Done);
+        runner_report::copy(&observed, None, ctx).await?;
+        return Ok(Outcome::Done.sooner(observed.copy.delay()));
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let objects = plan.as_ref().ok().map(objects::build);
@@ -132,6 +136,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         }
         Err(error) => Err(error),
     };
+    let created = runner_report::create_missing(&observed, ctx).await;
+    let applied = applied.and_then(|conditions| created.map(|()| conditions));
     let (applied, orphans) = delete_orphans(applied, &observed, &decision, ctx).await;
     report_all(&observed, &plan, &decision, applied.as_deref(), ctx).await?;
     let plan = plan.ok();
@@ -142,6 +148,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
 async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
     let observed = observe::observe(vm, ctx);
     let observed = report::reset_runner_status(observed, ctx).await?;
+    let observed = runner_report::take(observed, ctx);
     let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {
         ctx.record_vm_start(&observed.key(), observed.now);
@@ -197,8 +204,8 @@ async fn report_all(
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
         (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
-        // Other errors are not about the VM. Its status is kept.
-        (_, Err(_)) => return Ok(()),
+        // Other errors are not about the VM. The operator's part of its status is kept.
+        (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),
         (Ok(_), Ok(conditions)) => {
             diagnose::media::explain(decision, conditions).or_else(|| diagnose::explain(observed))
         }

@@ -7,7 +7,7 @@ use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
 use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, SecretView, ServiceView, Warning, owner_of,
+    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, Warning, owner_of,
 };
 use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -20,7 +20,7 @@ use std::time::Duration;
 /// One VM and its children.
 #[derive(Clone, Debug)]
 pub struct Observed {
-    /// The VM, at least as new as the operator's own last write to it.
+    /// The VM, at least as new as the operator's own last write to it, with the runner's report if it is to be copied now.
     pub vm: Arc<VirtualMachine>,
     /// The ConfigMap with the VM's name.
     pub config_map: Option<Arc<ConfigMapView>>,
@@ -42,8 +42,46 @@ pub struct Observed {
     pub warnings: BTreeMap<String, Warning>,
     /// The Service with the VM's name. It may have another owner.
     pub service: Option<Arc<ServiceView>>,
+    /// The report of the pod's runner, after [`crate::controllers::vm::runner_report::take`].
+    pub report: Option<Arc<ReportView>>,
+    /// The report, as far as [`vm`](Self::vm) contains it.
+    pub copy: ReportCopy,
     /// The time of the observation.
     pub now: Timestamp,
+}
+
+/// Whether the report of the VM's pod differs from the VM's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReportCopy {
+    /// It does not differ, or there is none.
+    #[default]
+    None,
+    /// It is copied in this reconcile. These events follow.
+    Due(Vec<RunnerEvent>),
+    /// It is copied after this time.
+    Later(Duration),
+}
+
+impl ReportCopy {
+    /// The time until the report is copied.
+    #[must_use]
+    pub fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::Later(delay) => Some(*delay),
+            Self::None | Self::Due(_) => None,
+        }
+    }
+}
+
+/// An event about a change that a runner has reported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerEvent {
+    /// In CamelCase.
+    pub reason: &'static str,
+    /// The note for users.
+    pub note: String,
+    /// Whether the event has the type `Warning`.
+    pub is_warning: bool,
 }
 
 /// The runner data's part of the name in [`names::legacy_claim`].
@@ -103,14 +141,7 @@ impl Observed {
     /// The pod, if this VM owns it.
     #[must_use]
     pub fn own_pod(&self) -> Option<&Arc<PodView>> {
-        let uid = self.vm.metadata.uid.as_deref()?;
-        self.pod.as_ref().filter(|pod| {
-            pod.metadata
-                .owner_references
-                .iter()
-                .flatten()
-                .any(|owner| owner.uid == uid)
-        })
+        self.pod.as_ref().filter(|pod| owns(&self.vm, pod))
     }
 
     /// The pod, if a previous VM with the same name owns it.
@@ -135,6 +166,15 @@ impl Observed {
     pub fn has_started(&self) -> bool {
         self.is_running() || self.own_pod().is_some_and(|pod| pod.has_started())
     }
+}
+
+/// Whether the VM owns the pod.
+#[must_use]
+pub fn owns(vm: &VirtualMachine, pod: &PodView) -> bool {
+    let Some(uid) = vm.metadata.uid.as_deref() else {
+        return false;
+    };
+    pod.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
 /// Names of a VM's disks with PVCs, in order, with the names of the PVCs.
@@ -244,6 +284,8 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         display_secret: display_secret(caches.secrets.group(&key), &vm),
         warnings: BTreeMap::new(),
         service: caches.services.get(&key),
+        report: None,
+        copy: ReportCopy::None,
         pod,
         now,
         vm,

@@ -12,6 +12,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::restart;
+use crate::controllers::vm::runner_report::{self, apply_body};
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
@@ -63,19 +64,23 @@ pub async fn report(
             .keeps_message(&observed.key(), (ctx.cluster.instant)()),
     };
     let Some(status) = operator_status(vm, &fields, observed.now) else {
-        return Ok(());
+        return runner_report::copy(observed, None, ctx).await.map(drop);
     };
     let before =
         present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
     let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
-    ctx.writer()
-        .apply_status::<VirtualMachine, VmView>(
-            &ctx.vms,
-            &vm.name_any(),
-            names::MANAGER_OPERATOR,
-            &status,
-        )
-        .await?;
+    // One write is enough if the report changes only the condition Ready.
+    let copied = runner_report::copy(observed, status.pointer("/status/conditions/0"), ctx).await?;
+    if let Some(status) = operator_status(&copied, &fields, observed.now) {
+        ctx.writer()
+            .apply_status::<VirtualMachine, VmView>(
+                &ctx.vms,
+                &vm.name_any(),
+                names::MANAGER_OPERATOR,
+                &status,
+            )
+            .await?;
+    }
     let mut reasons = notes.into_iter().flatten().map(|note| note.reason);
     if REJECTIONS.contains(&ready.reason.into()) || reasons.any(|it| REJECTIONS.contains(&it)) {
         ctx.states
@@ -242,7 +247,12 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
         .iter()
         .any(|type_| conditions::is_true(&status.conditions, type_))
         || status.cpus != 0
-        || !status.console_client.is_empty();
+        || !status.console_client.is_empty()
+        || status
+            .boots
+            .or(status.resets)
+            .or(status.console_connections)
+            .is_some();
     looks_alive.then(|| {
         let stopped = |type_: &'static str| -> Condition {
             let message = "the VM is not running".to_owned();
@@ -258,22 +268,14 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
                 observed.now,
             )
         };
-        let conditions = conditions::INITIAL.map(stopped);
+        let stopped = conditions::INITIAL.map(stopped);
+        // The field manager may own this condition: see `runner_report::copy`.
+        let ready = conditions::find(&status.conditions, conditions::READY).cloned();
+        let conditions: Vec<Condition> = stopped.into_iter().chain(ready).collect();
         apply_body(
             &observed.vm,
             json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}),
         )
-    })
-}
-
-/// The resource version prevents a write to a later VM with the same name, or to a VM that has changed. The API server does not
-/// compare the UID in a write to a status.
-fn apply_body(vm: &VirtualMachine, status: Value) -> Value {
-    json!({
-        "apiVersion": VirtualMachine::api_version(&()),
-        "kind": VirtualMachine::kind(&()),
-        "metadata": {"name": vm.name_any(), "resourceVersion": vm.resource_version()},
-        "status": status,
     })
 }
 

@@ -5,7 +5,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
-use crate::controllers::vm::{apply, diagnose, pod};
+use crate::controllers::vm::{apply, diagnose, pod, runner_report};
 use crate::k8s::controller::Outcome;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ pub fn outcome(
         .sooner(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
         .sooner(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
         .sooner(is_created.then_some(RECHECK_AFTER_CREATION))
+        .sooner(runner_report::recheck(observed, ctx))
 }
 
 fn service(conditions: &[Wanted]) -> Option<Duration> {

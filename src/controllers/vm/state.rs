@@ -30,6 +30,8 @@ pub struct VmState {
     pod_created: Option<Timestamp>,
     /// UID of the last pod that this operator has deleted.
     deleted_pod: Option<String>,
+    /// The time of the last copy of a report into the VM's status.
+    report_copied: Option<Instant>,
 }
 
 /// The states of all VMs. The image repository of a namespace also has one, under the key of its PVC.
@@ -97,6 +99,20 @@ impl VmStates {
     pub fn keeps_message(&self, vm: &ObjectKey, now: Instant) -> bool {
         let reported = self.with(vm, |state| state.rejection_reported).flatten();
         reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
+    }
+
+    /// Records that a report was copied into the VM's status.
+    pub fn report_copied(&self, vm: &ObjectKey, now: Instant) {
+        self.change(vm, |state| state.report_copied = Some(now));
+    }
+
+    /// The time until a report may be copied, with that time between two copies.
+    #[must_use]
+    pub fn report_delay(&self, vm: &ObjectKey, spacing: Duration, now: Instant) -> Duration {
+        let copied = self.with(vm, |state| state.report_copied).flatten();
+        copied.map_or(Duration::ZERO, |at| {
+            (at + spacing).saturating_duration_since(now)
+        })
     }
 
     /// Records the creation of the VM's pod.

@@ -167,10 +167,12 @@ pub fn children(
     spawn("services", services.boxed());
     let secrets = watch.follow("secrets", &secrets, &caches.secrets, ignore);
     spawn("secrets", secrets.boxed());
+    let reports = watch.follow("vmreports", "", &caches.reports, ignore);
+    spawn("vmreports", reports.boxed());
     changed
 }
 
-/// For kinds whose objects have the label of their VM.
+/// For kinds whose objects name their VM.
 fn ignore(_: &ChildWatch, _: &ObjectKey) {}
 
 #[derive(Clone)]

@@ -7,10 +7,11 @@
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
+use crate::k8s::store::Definition;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::Resource;
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
@@ -31,6 +32,7 @@ pub struct Cache<K> {
     group_of: fn(&K) -> Option<ObjectKey>,
     content: Mutex<Content<K>>,
     ready: watch::Sender<bool>,
+    definition: Definition,
 }
 
 struct Content<K> {
@@ -107,6 +109,7 @@ impl<K: Resource> Cache<K> {
             group_of,
             content: Mutex::new(content),
             ready: watch::Sender::new(false),
+            definition: Definition::default(),
         }
     }
 
@@ -170,6 +173,14 @@ impl<K: Resource> Cache<K> {
         }
     }
 
+    /// Records whether the API server knows the kind, and logs changes.
+    pub fn note_definition(&self, event: &watcher::Result<Event<K>>)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        self.definition.note::<K, K>(event);
+    }
+
     /// Must be called before sending a write whose response the cache should apply.
     #[must_use]
     pub fn writing(&self) -> Writing<'_, K> {
@@ -230,6 +241,10 @@ impl<K: Resource + Send + Sync> Stored for Cache<K> {
 
     fn count(&self) -> usize {
         self.len()
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.definition.is_unknown()
     }
 }
 

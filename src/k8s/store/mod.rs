@@ -3,3 +3,44 @@
 pub mod children;
 pub mod primary;
 pub mod trim;
+
+use kube::Resource;
+use kube::runtime::watcher::{self, Event};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the API server knows the kind of a store. The kinds of this project are known after the installation of `crds/`.
+#[derive(Debug, Default)]
+pub struct Definition {
+    is_unknown: AtomicBool,
+}
+
+impl Definition {
+    /// Whether the API server does not know the kind.
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown.load(Ordering::Relaxed)
+    }
+
+    /// Records whether the API server knows the kind `K`, and logs changes.
+    pub fn note<K: Resource<DynamicType = ()>, T>(&self, event: &watcher::Result<Event<T>>) {
+        // `Init` is sent before the first page is requested.
+        if matches!(event, Ok(Event::Init)) {
+            return;
+        }
+        let is_unknown = match event {
+            Err(
+                watcher::Error::InitialListFailed(kube::Error::Api(status))
+                | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
+            ) => status.code == 404,
+            _ => false,
+        };
+        let kind = K::kind(&());
+        if self.is_unknown.swap(is_unknown, Ordering::Relaxed) == is_unknown {
+            return;
+        }
+        if is_unknown {
+            tracing::error!(%kind, "the API server does not know the kind; install its definition: kubectl apply -f crds/");
+        } else {
+            tracing::info!(%kind, "the API server knows the kind now");
+        }
+    }
+}

@@ -5,6 +5,7 @@
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
+use crate::k8s::store::Definition;
 use crate::k8s::store::children::is_newer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,15 +15,13 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// All objects of the kind `K`.
 pub struct PrimaryStore<K: Resource<DynamicType = ()> + Clone + 'static> {
     writer: Mutex<Writer<K>>,
     reader: Store<K>,
-    /// Whether the API server does not know the kind.
-    is_unknown: AtomicBool,
+    definition: Definition,
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> Default for PrimaryStore<K> {
@@ -31,7 +30,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Default for PrimaryStore<K
         Self {
             writer: Mutex::new(writer),
             reader,
-            is_unknown: AtomicBool::new(false),
+            definition: Definition::default(),
         }
     }
 }
@@ -90,26 +89,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
 
     /// Records whether the API server knows the kind, and logs changes.
     pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) {
-        // `Init` is sent before the first page is requested.
-        if matches!(event, Ok(Event::Init)) {
-            return;
-        }
-        let is_unknown = match event {
-            Err(
-                watcher::Error::InitialListFailed(kube::Error::Api(status))
-                | watcher::Error::WatchStartFailed(kube::Error::Api(status)),
-            ) => status.code == 404,
-            _ => false,
-        };
-        let kind = K::kind(&());
-        if self.is_unknown.swap(is_unknown, Ordering::Relaxed) == is_unknown {
-            return;
-        }
-        if is_unknown {
-            tracing::error!(%kind, "the API server does not know the kind; install its definition: kubectl apply -f crds/");
-        } else {
-            tracing::info!(%kind, "the API server knows the kind now");
-        }
+        self.definition.note::<K, T>(event);
     }
 }
 
@@ -131,7 +111,7 @@ where
     }
 
     fn is_unknown(&self) -> bool {
-        self.is_unknown.load(Ordering::Relaxed)
+        self.definition.is_unknown()
     }
 }
 

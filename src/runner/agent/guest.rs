@@ -3,6 +3,7 @@
 //! Invariants: each exchange starts with a synchronization that the agent must answer, so a late
 //! reply is never taken for another one. Each wait has a timeout.
 
+use crate::api::report::is_usable;
 use crate::runner::agent::{LineBuffer, TooLong};
 use serde_json::{Map, Value, json};
 use std::io;
@@ -264,14 +265,6 @@ fn usable_addresses(interfaces: &Value) -> Vec<String> {
         }
     }
     addresses
-}
-
-fn is_usable(address: &IpAddr) -> bool {
-    let is_link_local = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    };
-    !is_link_local && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
 }
 
 #[cfg(test)]

@@ -125,6 +125,7 @@ impl Driver {
                 self.reporter
                     .announce(Announcement::ConsoleConnected(host.clone()));
                 self.observed.console = Some((host, port));
+                self.observed.console_connections += 1;
             }
             QmpEvent::ConsoleDisconnected { host, port } => {
                 // A client has several channels. It has disconnected when its main channel is

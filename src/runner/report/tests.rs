@@ -154,3 +154,63 @@ fn a_phase_is_reported_at_once_and_memory_alone_less_often_than_other_changes() 
         SPACING
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_report_is_retried_and_the_runner_sends_nothing_else() {
+    let requests: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+    let seen = Arc::clone(&requests);
+    let answer = move |request: Request<Body>| {
+        let seen = Arc::clone(&seen);
+        async move {
+            let line = format!("{} {}", request.method(), request.uri().path());
+            let body = request.into_body().collect().await?.to_bytes();
+            let body: Value = serde_json::from_slice(&body)?;
+            let mut seen = seen.lock().unwrap();
+            seen.push((line, body.clone()));
+            // The operator creates the report after the third attempt.
+            let (code, reply) = match seen.len() {
+                1..=3 => (
+                    404,
+                    json!({"status": "Failure", "reason": "NotFound", "code": 404}),
+                ),
+                _ => (200, body),
+            };
+            let reply = Body::from(serde_json::to_vec(&reply)?);
+            let response = Response::builder().status(code).body(reply)?;
+            Ok::<_, tower::BoxError>(response)
+        }
+    };
+    let (newest, statuses) = watch::channel(observed(Phase::Booted));
+    let (notes, queue) = mpsc::channel(1);
+    notes.try_send(Announcement::Phase(Phase::Booted)).unwrap();
+    let task = Task {
+        identity: Identity {
+            pod_uid: Some("pod-1".to_owned()),
+            ..identity()
+        },
+        statuses,
+        queue,
+        client: Some(Client::new(tower::service_fn(answer), "ns")),
+        written: Vec::new(),
+    };
+    tokio::spawn(task.run());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    newest.send_replace(observed(Phase::Terminating));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let requests = requests.lock().unwrap();
+    let path = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vmreports/pod-1/status";
+    assert_eq!(requests.len(), 5);
+    assert!(
+        requests.iter().all(|(line, _)| line == path),
+        "{requests:?}"
+    );
+    let (_, last) = requests.last().unwrap();
+    assert_eq!(
+        (&last["kind"], &last["metadata"]),
+        (&json!("VmReport"), &json!({"name": "pod-1"}))
+    );
+    let reasons: Vec<_> = [3, 4]
+        .map(|n: usize| requests[n].1["status"]["conditions"][0]["reason"].clone())
+        .into();
+    assert_eq!(reasons, ["VmBooted", "VmTerminating"]);
+}

@@ -4,19 +4,16 @@
 
 mod calls;
 
-use calls::{CONFIG_MAPS, CUSTOM, LISTS, OTHERS, PODS, WATCHED};
+use calls::{CONFIG_MAPS, CUSTOM, LISTS, OTHERS, PODS, REPORTS, WATCHED};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::time::Duration;
+use support::install;
 
 const NAMESPACE: &str = "conformance";
-const CRD: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/crds/vms.vmoperator.jdrupes.org.yaml"
-);
 
 struct Candidate {
     name: &'static str,
@@ -26,7 +23,7 @@ struct Candidate {
 
 fn path(resource: &str) -> String {
     let group = match resource.split(['/', '?']).next() {
-        Some("vms") => "apis/vmoperator.jdrupes.org/v1",
+        Some("vms" | "vmreports") => "apis/vmoperator.jdrupes.org/v1",
         Some("leases") => "apis/coordination.k8s.io/v1",
         Some("events") => "apis/events.k8s.io/v1",
         Some("storageclasses") => return format!("/apis/storage.k8s.io/v1/{resource}"),
@@ -183,14 +180,15 @@ fn difference(what: &str, real: &Value, memory: &Value) -> Option<String> {
 
 #[tokio::test]
 async fn the_server_in_memory_answers_as_a_real_one() {
-    let crd = std::fs::read_to_string(CRD).unwrap();
     let (real_server, memory_server) = (
         support::real::Server::start(),
         support::memory::Server::new(1).without_latency(),
     );
     let real = real_server.client().await;
-    let definition: Value = serde_saphyr::from_str(&crd).unwrap();
-    memory_server.install_crd(&crd);
+    install::install(&real).await;
+    for definition in install::definitions() {
+        memory_server.install_crd(&definition);
+    }
     let mut servers =
         [("real", real), ("memory", memory_server.client(NAMESPACE))].map(|(name, client)| {
             Candidate {
@@ -200,14 +198,6 @@ async fn the_server_in_memory_answers_as_a_real_one() {
             }
         });
     let namespace = json!({"metadata": {"name": NAMESPACE}}).to_string();
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    assert_eq!(
-        servers[0]
-            .send("POST", definitions, &definition.to_string())
-            .await
-            .0,
-        201
-    );
     for server in &mut servers {
         assert_eq!(
             server
@@ -237,7 +227,7 @@ async fn the_server_in_memory_answers_as_a_real_one() {
         );
     }
     let mut found = Vec::new();
-    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, LISTS]
+    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, REPORTS, LISTS]
         .into_iter()
         .flatten()
     {

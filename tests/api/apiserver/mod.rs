@@ -17,7 +17,8 @@
 //! | `settings` | changes of the operator's configuration file |
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
-//! | `policy` | the permissions of a runner's token |
+//! | `policy` | the permissions of the token of a runner that writes to its VM |
+//! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
 //! | `services` | the load balancer service, and restart requests |
 
@@ -33,6 +34,7 @@ mod leader;
 mod objects;
 mod policy;
 mod ratcheting;
+mod reports;
 mod services;
 mod settings;
 mod status;

@@ -1,5 +1,5 @@
-//! The permissions of a runner's token: a real token, bound to the pod, with the role of `deploy/base` and the
-//! admission policy of `deploy/cluster`.
+//! The permissions of the token of a runner that writes to its VM: a real token, bound to the pod, with the role of
+//! `deploy/components/earlier-runners` and the admission policy of `deploy/cluster`. `reports` has those of other runners.
 
 use crate::apiserver::objects::unschedulable_vm;
 use crate::apiserver::world::{World, eventually, root};
@@ -7,20 +7,20 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::vm::names;
 
-/// A namespace with an operator's VMs `vm` and `other` and their pods.
+/// A namespace with the VMs `vm` and `other`, and pods with the account of runners that write to their VM.
 async fn two_vms(name: &str) -> World {
     let world = World::new(name).await;
     for object in world.kustomize("deploy/cluster") {
         world.apply(&object, false).await.unwrap();
     }
-    for mut object in world.kustomize("deploy") {
+    for mut object in world.with_component("earlier-runners") {
         let wanted = ["Role", "RoleBinding"].contains(&object["kind"].as_str().unwrap());
         if wanted && object["metadata"]["name"] == "vm-runner" {
             if object["kind"] == "RoleBinding" {
@@ -29,31 +29,63 @@ async fn two_vms(name: &str) -> World {
             world.apply(&object, false).await.unwrap();
         }
     }
-    let operator = world.start_operator().await;
-    let (vms, pods) = (
-        world.vms(),
-        Api::<Pod>::namespaced(world.client.clone(), &world.namespace),
-    );
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
     for name in ["vm", "other"] {
         let mut vm = unschedulable_vm("Running");
         vm.metadata.name = Some(name.to_owned());
-        vms.create(&PostParams::default(), &vm).await.unwrap();
-        eventually("its pod exists", || async {
-            pods.get_opt(name).await.unwrap().is_some()
-        })
-        .await;
+        world
+            .vms()
+            .create(&PostParams::default(), &vm)
+            .await
+            .unwrap();
+        pods.create(&PostParams::default(), &earlier_pod(name))
+            .await
+            .unwrap();
     }
-    operator.stop().await;
     world
 }
 
+/// A pod as an operator of an earlier version has created it, as far as the permissions of its runner depend on it.
+fn earlier_pod(name: &str) -> Pod {
+    let container = json!({
+        "name": name, "image": "none",
+        "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+    });
+    let security = json!({"runAsNonRoot": true, "runAsUser": 107, "seccompProfile": {"type": "RuntimeDefault"}});
+    let spec = json!({
+        "containers": [container], "securityContext": security, "nodeSelector": {"no-such": "node"},
+        "serviceAccountName": "vm-runner",
+    });
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+}
+
 impl World {
+    /// The objects of the base with that component.
+    fn with_component(&self, component: &str) -> Vec<Value> {
+        let components = ["earlier-runners", component];
+        let components: BTreeSet<_> = components
+            .iter()
+            .map(|component| format!("../../deploy/components/{component}"))
+            .collect();
+        let dir = format!(".cache/{}-{component}", self.namespace);
+        std::fs::create_dir_all(root().join(&dir)).unwrap();
+        let overlay = json!({"resources": ["../../deploy"], "components": components});
+        std::fs::write(
+            root().join(&dir).join("kustomization.yaml"),
+            overlay.to_string(),
+        )
+        .unwrap();
+        let objects = self.kustomize(&dir);
+        std::fs::remove_dir_all(root().join(&dir)).unwrap();
+        objects
+    }
+
     fn vms(&self) -> Api<VirtualMachine> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// A client with a token of the runners' account, bound to that pod.
-    async fn runner(&self, pod: Option<&str>) -> Client {
+    /// A client with a token of that account, bound to that pod.
+    pub async fn token(&self, account: &str, pod: Option<&str>) -> Client {
         let pods = Api::<Pod>::namespaced(self.client.clone(), &self.namespace);
         let bound = match pod {
             Some(name) => {
@@ -65,13 +97,17 @@ impl World {
         let request: TokenRequest = serde_json::from_value(request).unwrap();
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
         let token = accounts
-            .create_token_request("vm-runner", &PostParams::default(), &request)
+            .create_token_request(account, &PostParams::default(), &request)
             .await
             .unwrap();
         let mut config = self.config.clone();
         config.auth_info = kube::config::AuthInfo::default();
         config.auth_info.token = Some(token.status.unwrap().token.into());
         Client::try_from(config).unwrap()
+    }
+
+    async fn runner(&self, pod: Option<&str>) -> Client {
+        self.token("vm-runner", pod).await
     }
 
     /// Writes a status as a runner does.
@@ -199,7 +235,7 @@ async fn a_runner_sees_its_own_vm_as_it_is_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_runners_role_is_two_verbs() {
+async fn the_role_of_an_earlier_runner_is_three_verbs() {
     let world = two_vms("rules").await;
     let runner = world.runner(Some("vm")).await;
     let review = json!({"spec": {"namespace": world.namespace}});
@@ -227,6 +263,7 @@ async fn a_runners_role_is_two_verbs() {
     }
     let wanted = [
         "create events.k8s.io/events",
+        "get vmoperator.jdrupes.org/vms",
         "patch vmoperator.jdrupes.org/vms/status",
     ];
     assert_eq!(rules, wanted.map(str::to_owned).into());
@@ -237,7 +274,10 @@ async fn a_runners_role_is_two_verbs() {
             .await,
         "cannot patch resource \"vms\"",
     );
-    assert_rejected(vms.get("vm").await, "cannot get resource \"vms\"");
+    assert_rejected(
+        vms.list(&ListParams::default()).await,
+        "cannot list resource \"vms\"",
+    );
 }
 
 /// A namespace with runners of an earlier version and of the Java VM-Operator.
@@ -245,26 +285,26 @@ async fn a_runners_role_is_two_verbs() {
 async fn the_components_give_runners_the_right_to_read() {
     let world = World::new("components").await;
     for component in ["earlier-runners", "reference-runner"] {
-        let dir = format!(".cache/{}-{component}", world.namespace);
-        std::fs::create_dir_all(root().join(&dir)).unwrap();
-        let overlay = json!({"resources": ["../../deploy"], "components": [format!("../../deploy/components/{component}")]});
-        std::fs::write(
-            root().join(&dir).join("kustomization.yaml"),
-            overlay.to_string(),
-        )
-        .unwrap();
-        let objects = world.kustomize(&dir);
-        std::fs::remove_dir_all(root().join(&dir)).unwrap();
+        let objects = world.with_component(component);
         let of_runners =
             |object: &&Value| object["kind"] == "Role" && object["metadata"]["name"] == "vm-runner";
         let role = objects.iter().find(of_runners).unwrap();
         world.dry_run_apply(role).await.unwrap();
-        let rule = role["rules"].as_array().unwrap().last().unwrap();
-        assert!(
-            rule["verbs"].as_array().unwrap().contains(&json!("get")),
-            "{component}: {rule}"
+        let rules = role["rules"].as_array().unwrap();
+        let reads = |rule: &&Value| {
+            rule["resources"] == json!(["vms"])
+                && rule["verbs"].as_array().unwrap().contains(&json!("get"))
+        };
+        assert!(rules.iter().any(|rule| reads(&rule)), "{component}: {role}");
+        let patches = |rule: &Value| {
+            rule["resources"] == json!(["vms"])
+                && rule["verbs"].as_array().unwrap().contains(&json!("patch"))
+        };
+        assert_eq!(
+            rules.iter().any(patches),
+            component == "reference-runner",
+            "{role}"
         );
-        assert_eq!(rule["resources"], json!(["vms"]));
     }
 }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 use support::vms::{children_listed, operate};
 use tokio::task::JoinHandle;
-use vm_operator::api::VirtualMachine;
+use vm_operator::api::{VirtualMachine, VmReport};
 use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
 use vm_operator::k8s::cluster::Cluster;
@@ -48,9 +48,11 @@ fn prepare(server: &Server) {
             let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
-        let vms = Api::<VirtualMachine>::all(client);
-        eventually("the definition is established", || async {
+        let vms = Api::<VirtualMachine>::all(client.clone());
+        let reports = Api::<VmReport>::all(client);
+        eventually("the definitions are established", || async {
             vms.list(&ListParams::default()).await.is_ok()
+                && reports.list(&ListParams::default()).await.is_ok()
         })
         .await;
     });
@@ -92,7 +94,7 @@ pub fn root() -> PathBuf {
 }
 
 impl World {
-    /// A new namespace, in which Pod Security enforces `restricted`, with the runners' service account.
+    /// A new namespace, in which Pod Security enforces `restricted`, with the runners' service accounts.
     pub async fn new(name: &str) -> Self {
         let config = server().config().await;
         let client = Client::try_from(config.clone()).unwrap();
@@ -108,13 +110,15 @@ impl World {
             .create(&PostParams::default(), &namespace)
             .await
             .unwrap();
-        let account: ServiceAccount =
-            serde_json::from_value(json!({"metadata": {"name": "vm-runner"}})).unwrap();
         let accounts = Api::namespaced(world.client.clone(), &world.namespace);
-        accounts
-            .create(&PostParams::default(), &account)
-            .await
-            .unwrap();
+        for name in ["vm-runner", "vm-reporter"] {
+            let account: ServiceAccount =
+                serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            accounts
+                .create(&PostParams::default(), &account)
+                .await
+                .unwrap();
+        }
         world
     }
 

@@ -7,11 +7,15 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
-use vm_operator::api::VirtualMachine;
+use std::time::Duration;
 use vm_operator::api::vm::names;
+use vm_operator::api::{VirtualMachine, VmReport};
 
 /// Concurrent requests.
 const WORKERS: usize = 16;
+/// Attempts to write a report, and the delay between them.
+const RETRIES: usize = 600;
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Starts the simulation, which runs until the process exits.
 pub fn start(client: &Client, namespace: &str) {
@@ -33,12 +37,12 @@ pub fn start(client: &Client, namespace: &str) {
         }
     }));
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
-    let vms = Api::<VirtualMachine>::namespaced(client.clone(), namespace);
+    let client = client.clone();
     let made = watcher(pods.clone(), watcher::Config::default())
         .default_backoff()
         .applied_objects();
     tokio::spawn(made.for_each_concurrent(WORKERS, move |pod| {
-        let (pods, vms) = (pods.clone(), vms.clone());
+        let (pods, client) = (pods.clone(), client.clone());
         async move {
             let Ok(pod) = pod else { return };
             if pod
@@ -47,7 +51,7 @@ pub fn start(client: &Client, namespace: &str) {
                 .is_some_and(|status| status.phase.as_deref() == Some("Pending"))
             {
                 patch_status(&pods, &pod.name_any(), &running(&pod)).await;
-                report(&vms, &pod).await;
+                report(&client, &pod).await;
             }
         }
     }));
@@ -87,10 +91,13 @@ fn running(pod: &Pod) -> Value {
     })
 }
 
-/// The status that the runner reports for a booted guest.
-async fn report(vms: &Api<VirtualMachine>, pod: &Pod) {
-    let name = pod.name_any();
-    let Ok(vm) = vms.get(&name).await else { return };
+/// The report of the runner of a booted guest. It retries, because the operator creates the report after the pod.
+async fn report(client: &Client, pod: &Pod) {
+    let namespace = pod.namespace().unwrap_or_default();
+    let vms = Api::<VirtualMachine>::namespaced(client.clone(), &namespace);
+    let Ok(vm) = vms.get(&pod.name_any()).await else {
+        return;
+    };
     let now = Timestamp::now().to_string();
     let condition = |type_: &str, reason: &str| {
         json!({
@@ -101,17 +108,29 @@ async fn report(vms: &Api<VirtualMachine>, pod: &Pod) {
     let conditions = [
         ("Running", "VmBooted"),
         ("Booted", "VmBooted"),
-        ("ConfigInSync", "AsWanted"),
+        ("ConfigInSync", "Applied"),
     ];
     let status = json!({
-        "cpus": 1, "ram": "1Gi", "podIP": "10.1.2.3",
+        "cpus": 1, "ram": "1Gi",
         "conditions": conditions.map(|(type_, reason)| condition(type_, reason)),
     });
+    let name = pod.uid().unwrap_or_default();
     let body = json!({
-        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": name}, "status": status,
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VmReport", "metadata": {"name": name}, "status": status,
     });
+    let reports = Api::<VmReport>::namespaced(client.clone(), &namespace);
     let params = PatchParams::apply(names::MANAGER_RUNNER).force();
-    if let Err(error) = vms.patch_status(&name, &params, &Patch::Apply(&body)).await {
-        eprintln!("{name}: {error}");
+    for _ in 0..RETRIES {
+        match reports
+            .patch_status(&name, &params, &Patch::Apply(&body))
+            .await
+        {
+            Ok(_) => return,
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            Err(error) => return eprintln!("{name}: {error}"),
+        }
     }
+    eprintln!("{name}: the operator has not created the report");
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::vm::{POD_DELETED, names};
 use vm_operator::controllers::vm::decide::{Decision, DeleteReason, WaitFor, decide};
-use vm_operator::controllers::vm::observe::Observed;
+use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
 use vm_operator::controllers::vm::pod::restart;
 use vm_operator::controllers::vm::report;
 use vm_operator::controllers::vm::views::PodView;
@@ -300,6 +300,9 @@ fn observed(known: Known) -> Observed {
         display_secret: None,
         warnings: BTreeMap::new(),
         service: None,
+        // A pod of the model reports nothing. The decision then depends on the kubelet only, which reports later.
+        report: None,
+        copy: ReportCopy::None,
         now: now(),
     }
 }

@@ -49,6 +49,7 @@ pub const CLAIMS: &str = "/api/v1/namespaces/ns/persistentvolumeclaims";
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/ns/configmaps";
 pub const SERVICES: &str = "/api/v1/namespaces/ns/services";
 pub const SECRETS: &str = "/api/v1/namespaces/ns/secrets";
+pub const REPORTS: &str = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vmreports";
 pub const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/ns/events";
 
 /// The requests since the last call, with events.
@@ -179,6 +180,8 @@ impl FakeApi {
         let path = parts.uri.path().to_owned();
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
         state.requests.push(match parts.method {
+            // The name of a report is the UID of a pod.
+            Method::POST if path == REPORTS => format!("POST {path}/POD"),
             Method::POST => format!("POST {path}/{name}"),
             ref method => format!("{method} {path}"),
         });

@@ -1,6 +1,6 @@
 //! Common courses of a VM, and each of them with each fault.
 
-use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, SECRETS, VMS};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, Fault, PODS, REPORTS, SECRETS, VMS};
 use super::world::{
     CRASHED, POWERED_OFF, World, change_of_size, one_disk, pass, pod_and_status, request,
 };
@@ -19,6 +19,8 @@ async fn a_new_vm_costs_six_writes_and_one_per_disk_and_then_none() {
         request("POST", CLAIMS, "vmop-image-repository"),
         request("POST", PODS, "vm"),
         request("POST", SECRETS, "vm-display-secret"),
+        // In addition to the six: the report of the pod's runner.
+        request("POST", REPORTS, "POD"),
     ];
     expected.sort();
     assert_eq!(world.step().await, expected);
@@ -135,7 +137,11 @@ async fn a_pod_deleted_by_hand_comes_back_at_once() {
     let requests = world.step().await;
     assert_eq!(
         requests,
-        [request("GET", VMS, "vm"), request("POST", PODS, "vm")]
+        [
+            request("GET", VMS, "vm"),
+            request("POST", PODS, "vm"),
+            request("POST", REPORTS, "POD")
+        ]
     );
 }
 

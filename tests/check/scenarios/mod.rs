@@ -14,6 +14,7 @@ mod namesake;
 mod old_list;
 mod refresh_volume;
 mod refused;
+mod reports;
 mod resources;
 mod restart;
 mod secrets;

@@ -1,6 +1,6 @@
 //! A list that is older than the known state.
 
-use super::fake_api::{Fault, PODS, VMS};
+use super::fake_api::{Fault, PODS, REPORTS, VMS};
 use super::world::{World, fill, one_disk, request};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -66,7 +66,14 @@ async fn a_pod_that_is_gone_is_looked_for_once_where_only_a_list_says_so() {
     let (pod, vm) = (request("GET", PODS, "vm"), request("GET", VMS, "vm"));
     assert_eq!(
         world.step().await,
-        [pod, vm, status(), status(), request("POST", PODS, "vm")]
+        [
+            pod,
+            vm,
+            status(),
+            status(),
+            request("POST", PODS, "vm"),
+            request("POST", REPORTS, "POD")
+        ]
     );
 }
 

@@ -1,6 +1,6 @@
 //! The start of the operator in an incomplete cluster: without the definition, or with objects that cannot be decoded.
 
-use super::fake_api::VMS;
+use super::fake_api::{REPORTS, VMS};
 use futures::StreamExt;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -13,13 +13,15 @@ use std::time::Duration;
 use vm_operator::controllers::vm::context::Context;
 use vm_operator::controllers::vm::{self, watches};
 use vm_operator::k8s::cluster::Cluster;
-use vm_operator::k8s::registry::Stored;
+use vm_operator::k8s::registry::{Registry, Stored};
+use vm_operator::k8s::tasks::Tasks;
 use vm_operator::settings::Settings;
 
 /// A server that lists VMs once it knows them, watches without events, and the created or patched objects.
 #[derive(Clone, Default)]
 struct Server {
     knows_vms: Arc<AtomicBool>,
+    lacks_reports: Arc<AtomicBool>,
     vms: Arc<Mutex<Vec<Value>>>,
     written: Arc<Mutex<Vec<(String, Value)>>>,
 }
@@ -40,13 +42,25 @@ impl Server {
         let path = parts.uri.path().to_owned();
         let query = parts.uri.query().unwrap_or_default();
         let is_watch = query.contains("watch=true");
+        let is_unknown = match path.as_str() {
+            VMS => !self.knows_vms.load(Ordering::Relaxed),
+            REPORTS => self.lacks_reports.load(Ordering::Relaxed),
+            _ => false,
+        };
+        if is_unknown {
+            let status = json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
+            return Ok(Response::builder()
+                .status(404)
+                .body(Body::from(serde_json::to_vec(&status)?))?);
+        }
         let answer = match (&parts.method, path.as_str()) {
-            (&Method::GET, VMS) if !self.knows_vms.load(Ordering::Relaxed) => {
-                let status = json!({"status": "Failure", "code": 404, "reason": "NotFound", "message": "page not found"});
-                return Ok(Response::builder()
-                    .status(404)
-                    .body(Body::from(serde_json::to_vec(&status)?))?);
+            (&Method::GET, REPORTS) if is_watch => {
+                return std::future::pending().await;
             }
+            (&Method::GET, REPORTS) => json!({
+                "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VmReportList",
+                "metadata": {"resourceVersion": "7"}, "items": [],
+            }),
             (&Method::GET, VMS) if is_watch => {
                 return std::future::pending().await;
             }
@@ -104,6 +118,28 @@ async fn a_missing_definition_is_waited_for() {
     assert!(!ctx.vms.is_unknown());
     // A reconcile for a VM finds the VM in the store.
     assert_eq!(ctx.vms.reader().state().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_without_the_definition_of_reports_is_not_ready_and_names_it() {
+    let server = Server::default();
+    server.lacks_reports.store(true, Ordering::Relaxed);
+    let ctx = server.context();
+    let mut registry = Registry::default();
+    ctx.register(&mut registry);
+    let mut tasks = Tasks::default();
+    let _changes = watches::children(&ctx, &mut tasks);
+    let soon = || tokio::time::sleep(Duration::from_secs(60));
+    soon().await;
+    assert_eq!(registry.unknown(), ["vmreports"]);
+    assert!(registry.missing().contains(&"vmreports"));
+    // A process whose stores are not complete is no candidate for the Lease.
+    let ready = tokio::time::timeout(Duration::from_secs(60), registry.ready());
+    assert!(ready.await.is_err());
+    server.lacks_reports.store(false, Ordering::Relaxed);
+    soon().await;
+    assert_eq!(registry.unknown(), [""; 0]);
+    assert!(!registry.missing().contains(&"vmreports"));
 }
 
 #[tokio::test(start_paused = true)]

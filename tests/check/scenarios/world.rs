@@ -1,6 +1,6 @@
 //! A cluster with one VM, an operator, and a clock.
 
-use super::fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, PODS, SECRETS, SERVICES, VMS};
+use super::fake_api::{CLAIMS, CONFIG_MAPS, FakeApi, PODS, REPORTS, SECRETS, SERVICES, VMS};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::runtime::watcher::Event;
 use serde::de::DeserializeOwned;
@@ -84,6 +84,7 @@ impl World {
         fill(&self.ctx.caches.config_maps, self.api.list(CONFIG_MAPS));
         fill(&self.ctx.caches.secrets, self.api.list(SECRETS));
         fill(&self.ctx.caches.services, self.api.list(SERVICES));
+        fill(&self.ctx.caches.reports, self.api.list(REPORTS));
     }
 
     /// A new operator, which knows only the present objects of the cluster.
@@ -180,11 +181,12 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
 }
 
 /// The requests that start a VM whose other objects exist.
-pub fn pod_and_status() -> [String; 3] {
+pub fn pod_and_status() -> [String; 4] {
     [
         request("GET", VMS, "vm"),
         request("POST", PODS, "vm"),
         request("PATCH", VMS, "vm/status"),
+        request("POST", REPORTS, "POD"),
     ]
 }
 

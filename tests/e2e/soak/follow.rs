@@ -12,12 +12,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 /// The service accounts of this project.
-const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-runner"];
+const ACCOUNTS: [&str; 2] = ["vm-operator", "vm-reporter"];
 
 /// A write request of operator or runner.
 #[derive(Clone, Debug)]
 pub struct Write {
-    /// `vm-operator` or `vm-runner`.
+    /// `vm-operator` or `vm-reporter`.
     account: String,
     /// The request.
     request: audit::Write,
@@ -168,11 +168,8 @@ impl Follow {
         self.assert_no_write("more than one object is deleted at a time", |write| {
             write.request.verb == "deletecollection"
         });
-        self.assert_no_write("a runner writes to its own VM only", |write| {
-            write.account == "vm-runner"
-                && write.request.resource != "events"
-                && (write.request.resource != "vms/status"
-                    || write.request.object.1 != write.request.pod)
+        self.assert_no_write("a runner writes to reports only", |write| {
+            write.account == "vm-reporter" && write.request.resource != "vmreports/status"
         });
         // An API server that is not ready does not know roles yet. A runner whose pod is deleted has no permissions any
         // more.

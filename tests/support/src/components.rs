@@ -16,13 +16,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The watched kinds: group, version, kind and plural name.
-pub const KINDS: [(&str, &str, &str, &str); 6] = [
+pub const KINDS: [(&str, &str, &str, &str); 7] = [
     ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
     ("", "v1", "Pod", "pods"),
     ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
     ("", "v1", "ConfigMap", "configmaps"),
     ("", "v1", "Secret", "secrets"),
     ("", "v1", "Service", "services"),
+    ("vmoperator.jdrupes.org", "v1", "VmReport", "vmreports"),
 ];
 
 /// Kinds of the tests of the generic layer. A real API server does not know them.
@@ -35,7 +36,7 @@ pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
 const CLUSTER_SCOPED: [&str; 1] = ["Site"];
 
 /// Kinds whose objects own others.
-const OWNER_KINDS: [&str; 3] = ["VirtualMachine", "Note", "Site"];
+const OWNER_KINDS: [&str; 4] = ["VirtualMachine", "Pod", "Note", "Site"];
 
 /// The API of a kind, in that namespace or in all.
 #[must_use]
@@ -72,7 +73,7 @@ struct Recorded {
     history: BTreeMap<String, Vec<Entry>>,
     /// By namespace, kind and name.
     present: BTreeMap<String, BTreeMap<(&'static str, String), Value>>,
-    /// UIDs of deleted VMs.
+    /// UIDs of deleted owners of objects.
     dead: BTreeSet<String>,
     /// Failures of the simulated components, by namespace.
     failures: BTreeMap<String, Vec<String>>,
@@ -99,9 +100,15 @@ impl Cluster {
     /// The same for a cluster with a single run, whose objects all count as those of that namespace.
     pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
         // Definitions of other controllers are not installed.
-        let built_in = KINDS.into_iter().filter(|(group, ..)| group.is_empty());
-        let mut kinds: Vec<_> = built_in.map(|(_, _, kind, _)| kind).collect();
-        kinds.push(kind);
+        let group = KINDS.iter().find(|(_, _, of, _)| *of == kind);
+        let group = group.map(|(group, ..)| *group);
+        let kinds_of_run = KINDS
+            .into_iter()
+            .filter(|(of, ..)| of.is_empty() || Some(*of) == group);
+        let mut kinds: Vec<_> = kinds_of_run.map(|(_, _, kind, _)| kind).collect();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
         Self::follow_kinds(client, Some(namespace.into()), kinds).await
     }
 

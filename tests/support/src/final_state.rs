@@ -86,10 +86,13 @@ fn plain(
         for (uid, name) in &names {
             text = text.replace(uid, name);
         }
-        (
-            format!("{kind}/{name}"),
-            serde_json::from_str(&text).unwrap(),
-        )
+        let mut key = format!("{kind}/{name}");
+        if *kind == "VmReport" {
+            for (uid, name) in &names {
+                key = key.replace(uid, name);
+            }
+        }
+        (key, serde_json::from_str(&text).unwrap())
     };
     present.iter().map(plain).collect()
 }

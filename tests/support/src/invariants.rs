@@ -1,5 +1,5 @@
 //! Invariants of each revision of a run. A VM has at most one living pod. No PVC is deleted. No running pod of a VM
-//! that should run is deleted. No status reports a stopped VM as running.
+//! that should run is deleted. No status reports a stopped VM as running. No report of a previous pod is copied.
 
 use crate::components::Entry;
 use crate::final_state::ready;
@@ -61,6 +61,15 @@ fn running_by_status(vm: &Value) -> Option<String> {
     Some(format!("{field}={value}"))
 }
 
+/// The pod that the condition `Running` names.
+fn running_pod(vm: &Value) -> Option<&str> {
+    let conditions = vm["status"]["conditions"].as_array().into_iter().flatten();
+    let mut running = conditions
+        .filter(|c| c["type"] == conditions::RUNNING && c["status"] == "True")
+        .filter_map(|c| c["message"].as_str());
+    running.next()
+}
+
 /// The part of the status that the operator owns.
 fn operator_status(vm: &Value) -> Value {
     let of_operator = |condition: &&Value| {
@@ -104,6 +113,7 @@ impl<'a> VmState<'a> {
 
     fn vm_changed(&mut self, vm: Option<&'a Value>, report: &mut impl FnMut(String)) {
         let before = std::mem::replace(&mut self.vm, vm);
+        self.report_copied(before, vm, report);
         let Some(vm) = vm.filter(|vm| self.has_no_living_pod(vm)) else {
             return;
         };
@@ -117,6 +127,24 @@ impl<'a> VmState<'a> {
             report(format!(
                 "{reason} is written while the status still has {alive}"
             ));
+        }
+    }
+
+    /// Checks that a change of the status to running comes from a pod that exists. The played runner names its pod in the message.
+    fn report_copied(
+        &self,
+        before: Option<&Value>,
+        vm: Option<&Value>,
+        report: &mut impl FnMut(String),
+    ) {
+        let (before, now) = (before.and_then(running_pod), vm.and_then(running_pod));
+        let Some(uid) = now.filter(|_| before != now) else {
+            return;
+        };
+        // An operator may not know yet that a pod is gone. It knows when it has created the next one.
+        let is_previous = self.owner_of_pod.contains_key(uid) && !self.pods.contains_key(uid);
+        if is_previous && !self.pods.is_empty() {
+            report(format!("the report of the previous pod {uid} is copied"));
         }
     }
 

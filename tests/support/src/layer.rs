@@ -451,11 +451,14 @@ async fn named(request: Request<Body>, home: &str) -> Result<(String, Request<Bo
             let bytes = body.collect().await?.to_bytes();
             let object: Value = serde_json::from_slice(&bytes)?;
             body = Body::from(bytes.to_vec());
-            format!(
-                "POST {kind}/{}{at}",
-                object["metadata"]["name"].as_str().unwrap_or_default()
-            )
+            // The name of a report is the UID of a pod, which differs from run to run.
+            let name = match kind {
+                "vmreports" => "POD",
+                _ => object["metadata"]["name"].as_str().unwrap_or_default(),
+            };
+            format!("POST {kind}/{name}{at}")
         }
+        method if kind.starts_with("vmreports/") => format!("{method} vmreports/POD{at}"),
         method => format!("{method} {kind}{at}"),
     };
     Ok((what, Request::from_parts(parts, body)))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::VirtualMachine;
-use vm_operator::controllers::vm::observe::Observed;
+use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
 
 /// The observed state of that VM without children.
 pub fn observed_without_children(vm: VirtualMachine) -> Observed {
@@ -22,6 +22,8 @@ pub fn observed_without_children(vm: VirtualMachine) -> Observed {
         images_missing: Duration::ZERO,
         display_secret: None,
         service: None,
+        report: None,
+        copy: ReportCopy::None,
         now: Timestamp::UNIX_EPOCH,
     }
 }

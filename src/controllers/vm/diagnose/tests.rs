@@ -392,7 +392,7 @@ fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
         is_explained(
             &observed,
             Reason::RunnerSilent,
-            &["kubectl logs vm", "NetworkPolicy", "Role vm-runner"],
+            &["kubectl logs vm", "NetworkPolicy", "Role vm-reporter"],
         );
     }
     // It has reported the stop of the VM and is about to exit.

@@ -50,7 +50,7 @@ pub(super) fn build(plan: &Plan) -> Pod {
             .host_network()
             .then(|| "ClusterFirstWithHostNet".to_owned()),
         security_context: (!plan.pod.rights.as_java_runner).then(|| pod_security(&plan.pod.rights)),
-        service_account_name: Some(names::RUNNER_SERVICE_ACCOUNT.to_owned()),
+        service_account_name: Some(account(&plan.pod.rights).to_owned()),
         // The operator creates a new pod, because only it knows whether the VM should run.
         restart_policy: Some("Never".to_owned()),
         termination_grace_period_seconds: Some(plan.pod.grace_period),
@@ -78,6 +78,12 @@ pub(super) fn build(plan: &Plan) -> Pod {
 #[must_use]
 pub fn template_hash(pod: &Pod) -> String {
     let mut spec = pod.spec.clone().unwrap_or_default();
+    // The hash of a pod from before there were reports. A pod that waits for its start must not be re-created by an upgrade.
+    spec.service_account_name = Some(names::RUNNER_SERVICE_ACCOUNT.to_owned());
+    for container in &mut spec.containers {
+        let variables = container.env.iter_mut();
+        variables.for_each(|env| env.retain(|variable| variable.name != names::ENV_POD_UID));
+    }
     let containers = spec.containers.iter_mut();
     for resources in containers.filter_map(|container| container.resources.as_mut()) {
         let amounts = [&mut resources.limits, &mut resources.requests];
@@ -157,10 +163,7 @@ fn container(plan: &Plan) -> Container {
             .tap
             .is_some()
             .then(|| vec![names::TAP_RUNNER.to_owned()]),
-        env: Some(vec![
-            env(names::ENV_NODE_NAME, "spec.nodeName"),
-            env(names::ENV_POD_IP, "status.podIP"),
-        ]),
+        env: Some(environment(&plan.pod.rights)),
         ports: Some(ports(plan)).filter(|ports| !ports.is_empty()),
         resources: Some(plan.pod.resources.clone()),
         security_context: Some(container_security(&plan.pod.rights)),
@@ -218,6 +221,24 @@ pub(super) fn pod_security(rights: &Rights) -> PodSecurityContext {
         }),
         ..PodSecurityContext::default()
     }
+}
+
+/// The runner of the Java VM-Operator writes to the VM. All others write to a report.
+fn account(rights: &Rights) -> &'static str {
+    if rights.as_java_runner {
+        names::RUNNER_SERVICE_ACCOUNT
+    } else {
+        names::REPORTER_SERVICE_ACCOUNT
+    }
+}
+
+fn environment(rights: &Rights) -> Vec<EnvVar> {
+    let uid = (!rights.as_java_runner).then(|| env(names::ENV_POD_UID, "metadata.uid"));
+    let common = [
+        env(names::ENV_NODE_NAME, "spec.nodeName"),
+        env(names::ENV_POD_IP, "status.podIP"),
+    ];
+    common.into_iter().chain(uid).collect()
 }
 
 fn env(name: &str, field: &str) -> EnvVar {

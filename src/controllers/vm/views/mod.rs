@@ -8,7 +8,7 @@ pub use config_map::{ConfigDigest, ConfigMapView, ConfigView, config_digest, log
 
 use crate::api::quantity::Bytes;
 use crate::api::vm::{VirtualMachineStatus, names};
-use crate::api::{VirtualMachine, VirtualMachineSpec};
+use crate::api::{VirtualMachine, VirtualMachineSpec, VmReport, VmReportSpec, VmReportStatus};
 use crate::k8s::store::trim::metadata;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -37,6 +37,7 @@ pub struct PodSpecView {
     pub containers: Box<[ContainerSpecView]>,
     /// Empty until the pod is scheduled.
     pub node_name: Option<String>,
+    pub service_account_name: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
 }
 
@@ -86,6 +87,8 @@ pub struct PodStatusView {
     /// The reason of a pod that Kubernetes has ended, such as `Evicted`.
     pub reason: Option<String>,
     pub message: Option<String>,
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
     pub conditions: Box<[PodConditionView]>,
     /// The VM's container, and containers that others have injected.
     pub container_statuses: Box<[ContainerView]>,
@@ -233,6 +236,12 @@ impl PodView {
             .find(|container| container.name == name)
     }
 
+    /// Whether the runner writes to a report. Runners of earlier versions and of the Java VM-Operator write to the VM.
+    #[must_use]
+    pub fn has_report(&self) -> bool {
+        self.spec.service_account_name.as_deref() == Some(names::REPORTER_SERVICE_ACCOUNT)
+    }
+
     /// Whether the VM's container has started, as far as the kubelet has reported.
     #[must_use]
     pub fn has_started(&self) -> bool {
@@ -288,6 +297,30 @@ pub struct SecretView {
     pub metadata: ObjectMeta,
 }
 
+/// A report of a runner, without metadata that the operator does not use.
+#[derive(Clone, Debug, Resource, Deserialize)]
+#[resource(inherit = VmReport)]
+#[allow(missing_docs)]
+pub struct ReportView {
+    #[serde(deserialize_with = "key_and_version")]
+    pub metadata: ObjectMeta,
+    pub spec: VmReportSpec,
+    /// None until the runner has reported.
+    #[serde(default)]
+    pub status: Option<Box<VmReportStatus>>,
+}
+
+/// Labels and owners of all reports would take megabytes.
+fn key_and_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let read = metadata(deserializer)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        resource_version: read.resource_version,
+        ..ObjectMeta::default()
+    })
+}
+
 /// The name in the label `app.kubernetes.io/instance`.
 pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
     object
@@ -339,32 +372,33 @@ mod tests {
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
-    fn object() -> Value {
+    fn object(spec: Value) -> Value {
         let managed = json!([{
             "manager": "m", "operation": "Apply", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
             "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {"f:l": {}}}},
         }]);
         json!({
-            "apiVersion": "v1", "kind": "K", "spec": {"vm": {}},
+            "apiVersion": "v1", "kind": "K", "spec": {"vm": spec},
             "metadata": {"name": "a", "managedFields": managed},
         })
     }
 
     #[test]
     fn no_view_keeps_managed_fields_for_a_moment() {
-        fn managed<K: Resource + DeserializeOwned>() -> bool {
-            let read: K = serde_json::from_str(&object().to_string()).unwrap();
+        fn managed<K: Resource + DeserializeOwned>(spec: Value) -> bool {
+            let read: K = serde_json::from_str(&object(spec).to_string()).unwrap();
             assert_eq!(read.meta().name.as_deref(), Some("a"));
             read.meta().managed_fields.is_some()
         }
         let kinds = [
-            managed::<PodView>(),
-            managed::<ClaimView>(),
-            managed::<ServiceView>(),
-            managed::<SecretView>(),
-            managed::<ConfigMapView>(),
-            managed::<VmView>(),
+            managed::<PodView>(json!({})),
+            managed::<ClaimView>(json!({})),
+            managed::<ServiceView>(json!({})),
+            managed::<SecretView>(json!({})),
+            managed::<ConfigMapView>(json!({})),
+            managed::<VmView>(json!({})),
+            managed::<ReportView>(json!("vm")),
         ];
-        assert_eq!(kinds, [false; 6]);
+        assert_eq!(kinds, [false; 7]);
     }
 }

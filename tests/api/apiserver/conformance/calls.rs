@@ -302,6 +302,49 @@ pub const CUSTOM: &[Call] = &[
     ),
 ];
 
+pub const REPORTS: &[Call] = &[
+    (
+        "POST",
+        "vmreports?fieldManager=m",
+        r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmReport","metadata":{"name":"a-uid"},"spec":{"vm":"vm"}}"#,
+    ),
+    (
+        "POST",
+        "vmreports?fieldManager=m",
+        r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmReport","metadata":{"name":"a-uid"},"spec":{"vm":"vm"}}"#,
+    ),
+    (
+        "APPLY",
+        "vmreports/a-uid/status?fieldManager=r&force=true",
+        r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmReport","status":{"cpus":1,"ram":"1","guestIPs":["10.0.0.1"]}}"#,
+    ),
+    (
+        "APPLY",
+        "vmreports/a-uid/status?fieldManager=r&force=true",
+        r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmReport","status":{"cpus":2,"ram":"1","conditions":[{"type":"Running","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#,
+    ),
+    (
+        "APPLY",
+        "vmreports/none/status?fieldManager=r&force=true",
+        r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmReport","status":{"cpus":1}}"#,
+    ),
+    ("GET", "vmreports/a-uid", ""),
+    ("GET", "vmreports/none", ""),
+    ("GET", "vmreports", ""),
+    ("GET", "vmreports?limit=500", ""),
+    (
+        "GET",
+        "vmreports?limit=500&resourceVersion=VERSION(vmreports/a-uid)&resourceVersionMatch=Exact",
+        "",
+    ),
+    (
+        "DELETE",
+        "vmreports/a-uid",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"UID(vmreports/a-uid)"}}"#,
+    ),
+    ("GET", "vmreports/a-uid", ""),
+];
+
 /// Additional calls of the operator and the simulated components.
 pub const LISTS: &[Call] = &[
     (
@@ -484,5 +527,6 @@ pub const WATCHED: &[&str] = &[
     "services?",
     "services?labelSelector=l%3D1&",
     "vms?",
+    "vmreports?",
     "leases?",
 ];

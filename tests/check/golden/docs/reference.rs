@@ -30,7 +30,7 @@ const LATER_HEAD: &str =
     "\n### Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
 const CONDITIONS: &str = "\n## Conditions\n\n\
     `kubectl wait --for=condition=NAME vm/VM-NAME` waits for a condition. A VM has the first five conditions from its creation.\n\n\
-    | condition | true if | written |\n|---|---|---|\n";
+    | condition | true if | written or reported |\n|---|---|---|\n";
 const REASONS_HEAD: &str = "\n### Reasons of conditions\n\n\
     The reasons of `Ready` are in [troubleshooting.md](troubleshooting.md); events have the same reasons.\n\n\
     | condition | reason | meaning |\n|---|---|---|\n";
@@ -62,12 +62,15 @@ pub(super) fn reference() -> String {
         .partition(|(name, _)| conditions::INITIAL.contains(name));
     for (name, about) in always.into_iter().chain(sometimes) {
         let about = about.trim().trim_start_matches("Condition: ");
-        let (what, written) = about.split_once(". Written ").unwrap_or((about, ""));
+        let source = [". Written ", ". Reported "]
+            .into_iter()
+            .find_map(|verb| about.split_once(verb));
+        let (what, source) = source.unwrap_or((about, ""));
         writeln!(
             text,
             "| `{name}` | {} | {} |",
             cell(what),
-            cell(written.trim_end_matches('.'))
+            cell(source.trim_end_matches('.'))
         )
         .unwrap();
     }

@@ -228,15 +228,50 @@ impl Cluster {
         }
         let initial = conditions::INITIAL.map(|type_| {
             let status = if type_ == conditions::RUNNING { "True" } else { "False" };
-            json!({"type": type_, "status": status, "reason": "Test", "message": uid, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            json!({"type": type_, "status": status, "reason": "VmStarted", "message": uid, "lastTransitionTime": "2026-01-01T00:00:00Z"})
         });
+        let status =
+            json!({"cpus": 1, "ram": "1073741824", "consoleClient": "", "conditions": initial});
+        if pod["spec"]["serviceAccountName"] == names::REPORTER_SERVICE_ACCOUNT {
+            return self.write_report(namespace, uid, status).await;
+        }
+        self.write_as_runner("VirtualMachine", namespace, name, &status)
+            .await;
+    }
+
+    /// The report of a runner. It retries as long as its pod exists, because the operator creates the report after the pod.
+    async fn write_report(&self, namespace: &str, pod: &str, status: Value) {
+        let is_there = || {
+            let present = self.present(namespace);
+            let mut pods = present.iter().filter(|((kind, _), _)| *kind == "Pod");
+            pods.any(|(_, object)| object["metadata"]["uid"] == pod)
+        };
+        while is_there() {
+            if self
+                .write_as_runner("VmReport", namespace, pod, &status)
+                .await
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    /// Whether the status was written.
+    async fn write_as_runner(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        status: &Value,
+    ) -> bool {
         let body = json!({
-            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": name},
-            "status": {"cpus": 1, "ram": "1073741824", "consoleClient": "", "conditions": initial},
+            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "status": status,
         });
         let params = PatchParams::apply(names::MANAGER_RUNNER).force();
-        let _ = api(&self.client, "VirtualMachine", Some(namespace))
+        api(&self.client, kind, Some(namespace))
             .patch_status(name, &params, &Patch::Apply(&body))
-            .await;
+            .await
+            .is_ok()
     }
 }

@@ -266,3 +266,23 @@ fn at_the_end_a_dead_vm_is_told_to_be_dead_and_everything_is_told_of_the_newest_
         [r#"at the end the condition has no message, and the reason is "Starting""#]
     );
 }
+
+#[test]
+fn the_report_of_a_previous_pod_is_never_copied() {
+    let copied = |uid: &str| {
+        let mut copied = status_entry(7, true, 1, "Running");
+        copied.object["status"]["conditions"][0]["message"] = uid.into();
+        let next = vec![
+            pod(5, "pod-1", "Failed", "vm-1"),
+            deleted(pod(5, "pod-1", "Failed", "vm-1")),
+            pod(6, "pod-2", "Running", "vm-1"),
+            copied,
+        ];
+        violations_after(next, 0)
+    };
+    assert_eq!(copied("pod-2"), [""; 0]);
+    assert_eq!(
+        copied("pod-1"),
+        ["at revision 7: the report of the previous pod pod-1 is copied"]
+    );
+}

@@ -45,8 +45,9 @@ pub const CONTROLLER: Controller = Controller {
         "persistentvolumeclaims",
         "secrets",
         "services",
+        "vmreports",
     ],
-    definitions: || vec![install::definition()],
+    definitions: install::definitions,
     prepare,
     start,
     is_settled,
@@ -110,7 +111,8 @@ pub async fn children_listed(ctx: &Context) {
         caches.config_maps.ready(),
         caches.claims.ready(),
         caches.secrets.ready(),
-        caches.services.ready()
+        caches.services.ready(),
+        caches.reports.ready()
     );
 }
 
