@@ -40,6 +40,8 @@ pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 /// Condition: the PVCs of the disks have the configuration of the VM. Written by the operator while it is false, otherwise
 /// absent.
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
+/// Condition: at most one disk of the VM has no name. Written by the operator while it is false, otherwise absent.
+pub const DISKS_NAMED: &str = "DisksNamed";
 /// Condition: a field of the VM has no effect. Written by the operator while it is true, otherwise absent.
 pub const IGNORED_FIELD: &str = "IgnoredField";
 /// Condition: the VM's Service of type `LoadBalancer` has the configured content. Written by the operator while it is false,
@@ -57,7 +59,7 @@ pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Additional conditions of the operator, which are absent while there is nothing to report.
-pub const ADDITIONAL: [&str; 7] = [
+pub const ADDITIONAL: [&str; 8] = [
     RESOURCES_IN_SYNC,
     DISKS_IN_SYNC,
     SERVICE_IN_SYNC,
@@ -65,6 +67,7 @@ pub const ADDITIONAL: [&str; 7] = [
     RESTART_REQUIRED,
     MEDIA_FETCHED,
     DATA_ACCESSIBLE,
+    DISKS_NAMED,
 ];
 
 /// The conditions that every VM has from its creation. Clients of the Java VM-Operator rely on their presence.
@@ -441,6 +444,8 @@ condition_reasons! {
     NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod; if it belongs to a VM, give that VM another name";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
+    /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
+    UnnamedDisks: DISKS_NAMED;
     /// Fields of the VM have no effect; the message names them.
     NoEffect: IGNORED_FIELD;
     /// Changes of fields take effect at the next start; the message names the fields.

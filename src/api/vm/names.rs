@@ -71,6 +71,17 @@ pub const ANNOTATION_FETCH_TRY: &str = "vmoperator.jdrupes.org/fetch-try";
 /// hexadecimal digits for URL and checksum. Without the annotation, the operator downloads the image again.
 pub const ANNOTATION_FETCHED: &str = "fetched.vmoperator.jdrupes.org";
 }}
+
+/// Annotations of PVCs, by which Argo CD neither prunes nor deletes them, and does not count them as a difference to Git. An application
+/// with the name of a VM would otherwise take the VM's PVCs for its own, because of their label `app.kubernetes.io/instance`.
+pub const ANNOTATIONS_KEPT: [(&str, &str); 2] = [
+    ("argocd.argoproj.io/compare-options", "IgnoreExtraneous"),
+    (
+        "argocd.argoproj.io/sync-options",
+        "Prune=false,Delete=false",
+    ),
+];
+
 /// Prefixes of annotations that only the operator and the runner set.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 

@@ -14,7 +14,7 @@
 //! | Stopped | any other | delete |
 //! | Running | none | create, or wait for the end of the backoff or for the boot image |
 //! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template has changed |
-//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM by its spec |
+//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
 //!
@@ -50,7 +50,7 @@ pub enum Decision {
     /// Write its exit or deletion into the VM's status.
     Remember(Restarts),
     /// Stop the VM, because the guest has shut itself down.
-    StopBySpec,
+    StopAfterShutdown,
     /// Wait.
     Wait(WaitFor),
 }
@@ -103,7 +103,7 @@ impl Decision {
                 )
             }
             // The watch usually triggers the next reconcile, because the status has just been written.
-            Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
+            Self::Remember(_) | Self::StopAfterShutdown => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,
         }
     }
@@ -155,7 +155,7 @@ impl Decision {
 #[must_use]
 pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let vm = &observed.vm;
-    let wanted = vm.spec.vm.state;
+    let wanted = observed.desired_state();
     let past = vm
         .status
         .as_ref()
@@ -227,7 +227,7 @@ fn after_end(
         };
     }
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
-        return Decision::StopBySpec;
+        return Decision::StopAfterShutdown;
     }
     let attempts = attempts(observed, end.resets_backoff);
     // The clock of the node may be ahead, which must not delay the next start.

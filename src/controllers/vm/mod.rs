@@ -207,7 +207,13 @@ async fn report_all(
     let conditions = applied.ok().filter(|_| plan.is_ok()).map(|conditions| {
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(observed, decision);
-        let all = conditions.iter().cloned().chain(ignored).chain(data);
+        let unnamed = diagnose::unnamed_disks::unnamed_disks(&observed.vm);
+        let all = conditions
+            .iter()
+            .cloned()
+            .chain(ignored)
+            .chain(data)
+            .chain(unnamed);
         all.collect::<Vec<_>>()
     });
     let created = *decision == Decision::Create && applied.is_ok();

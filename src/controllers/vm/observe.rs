@@ -1,6 +1,6 @@
 //! (client) The observed state of one VM: the VM and its children, from the stores. No request is made.
 
-use crate::api::vm::names;
+use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
@@ -50,6 +50,12 @@ pub struct Observed {
 pub const RUNNER_DATA: &str = "runner-data";
 
 impl Observed {
+    /// The desired state: `spec.vm.state`, or `Stopped` after a shutdown by the guest that the status records.
+    #[must_use]
+    pub fn desired_state(&self) -> State {
+        desired_state(&self.vm)
+    }
+
     /// Name of a PVC: the legacy name if that PVC exists, else `claim`.
     #[must_use]
     pub fn claim_name(&self, disk: &str, claim: String) -> String {
@@ -153,6 +159,16 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
         (disk, claim)
     });
     disks.collect()
+}
+
+/// The desired state of the VM: see [`Observed::desired_state`].
+#[must_use]
+pub fn desired_state(vm: &VirtualMachine) -> State {
+    let shutdown = vm.status.as_ref().and_then(|status| status.guest_shutdown);
+    match shutdown {
+        Some(shutdown) if Some(shutdown.generation) == vm.metadata.generation => State::Stopped,
+        _ => vm.spec.vm.state,
+    }
 }
 
 /// The PVCs of the VM that exist, by name.

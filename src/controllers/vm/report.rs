@@ -7,7 +7,7 @@ pub use ready::{Ready, ready};
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::{Restarts, State, VirtualMachineStatus, names};
+use crate::api::vm::{GuestShutdown, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
@@ -15,6 +15,7 @@ use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
+use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -46,7 +47,8 @@ pub async fn report(
     created: bool,
     ctx: &Context,
 ) -> Result<(), Error> {
-    if *decision == Decision::StopBySpec {
+    let records = ctx.settings.reconciler.guest_shutdown_record;
+    if *decision == Decision::StopAfterShutdown && records == GuestShutdownRecord::Spec {
         // The spec has just changed, so its next reconcile reports the state.
         return Ok(());
     }
@@ -57,6 +59,7 @@ pub async fn report(
         ready: &ready,
         notes,
         restarts: restarts.as_ref(),
+        guest_shutdown: guest_shutdown(vm, decision),
         restart_request: restart::carried_out(observed, created),
         retain_rejections: ctx
             .states
@@ -135,9 +138,20 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
-        _ if observed.vm.spec.vm.state == State::Stopped => None,
+        _ if observed.desired_state() == State::Stopped => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
     }
+}
+
+/// The shutdown by the guest that the status records: a new one, or the present one while the spec has not changed since.
+fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutdown> {
+    let generation = vm.metadata.generation?;
+    if *decision == Decision::StopAfterShutdown {
+        return Some(GuestShutdown { generation });
+    }
+    present(vm)
+        .and_then(|status| status.guest_shutdown)
+        .filter(|shutdown| shutdown.generation == generation)
 }
 
 /// The condition of a VM whose runner cannot access its volumes, until the VM runs.
@@ -162,6 +176,8 @@ pub struct OperatorFields<'a> {
     pub notes: Option<&'a [Wanted]>,
     /// Past exits.
     pub restarts: Option<&'a Restarts>,
+    /// The shutdown by the guest that keeps the VM stopped.
+    pub guest_shutdown: Option<GuestShutdown>,
     /// The last restart request that was carried out.
     pub restart_request: Option<i64>,
     /// Whether a rejection retains its message if only the message differs.
@@ -179,6 +195,7 @@ pub fn operator_status(
         ready,
         notes,
         restarts,
+        guest_shutdown,
         restart_request,
         retain_rejections,
     } = *fields;
@@ -211,6 +228,7 @@ pub fn operator_status(
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation
             && status.restarts.as_ref() == restarts
+            && status.guest_shutdown == guest_shutdown
             && status.observed_restart_request == restart_request
     });
     let is_present = conditions
@@ -223,6 +241,7 @@ pub fn operator_status(
     let status = json!({
         "observedGeneration": vm.metadata.generation,
         "restarts": restarts,
+        "guestShutdown": guest_shutdown,
         "observedRestartRequest": restart_request,
         "conditions": conditions,
     });

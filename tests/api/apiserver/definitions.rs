@@ -112,10 +112,14 @@ async fn every_overlay_is_admitted() {
     }
     for overlay in overlays {
         let objects = world.kustomize(&overlay);
-        for object in objects
-            .iter()
-            .filter(|object| object["kind"] != "Namespace")
-        {
+        for object in &objects {
+            // `kubectl delete --kustomize` would delete all VMs and disks with it.
+            assert!(
+                !["Namespace", "CustomResourceDefinition"]
+                    .iter()
+                    .any(|kind| object["kind"] == *kind),
+                "{overlay}: {object}"
+            );
             world
                 .dry_run_apply(object)
                 .await

@@ -30,6 +30,7 @@ use crate::controllers::vm::pod::{refresh_volume, restart};
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
+use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, Preconditions};
@@ -97,7 +98,9 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
                 .delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace)
                 .await
         }
-        Decision::StopBySpec => {
+        Decision::StopAfterShutdown
+            if ctx.settings.reconciler.guest_shutdown_record == GuestShutdownRecord::Spec =>
+        {
             tracing::info!(
                 vm = observed.name(),
                 "the guest has shut down; stopping the VM"

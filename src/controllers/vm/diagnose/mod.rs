@@ -7,6 +7,7 @@
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
+//! | [`unnamed_disks`] | (pure) disks whose PVCs depend on their order |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
@@ -14,6 +15,7 @@ pub mod ignored;
 pub mod media;
 mod scheduling;
 mod starting;
+pub mod unnamed_disks;
 pub mod warnings;
 
 use crate::api::conditions::ReadyReason;
@@ -87,7 +89,7 @@ fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
 pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     let any_pod = observed.pod.as_ref()?;
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
-    let wanted = observed.vm.spec.vm.state == State::Running;
+    let wanted = observed.desired_state() == State::Running;
     match observed.own_pod() {
         None if wanted && observed.previous_vm_pod().is_some() => {
             ending::explain(observed, any_pod)
@@ -113,7 +115,7 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     }
     let pod = observed
         .own_pod()
-        .filter(|_| observed.vm.spec.vm.state == State::Running)?;
+        .filter(|_| observed.desired_state() == State::Running)?;
     let start =
         starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
     Some(next_check(start, observed.now))
@@ -141,7 +143,7 @@ pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Optio
 
 /// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
-    if observed.vm.spec.vm.state != State::Running {
+    if observed.desired_state() != State::Running {
         return BTreeSet::new();
     }
     let own = observed

@@ -57,7 +57,6 @@ pub(super) fn build(plan: &Plan) -> Pod {
         // Otherwise the Services of a large namespace fill the runner's environment.
         enable_service_links: Some(false),
         image_pull_secrets: plan.pod.pull_secrets.clone(),
-        node_name: placement.node_name,
         node_selector: placement.node_selector,
         affinity: placement.affinity,
         tolerations: placement.tolerations,

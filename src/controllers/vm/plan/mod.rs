@@ -115,6 +115,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let (display_secret, generate_secret) = display_secret(observed, &name);
     let spice_port = machine::spice_port(&spec.vm).and_then(|port| u16::try_from(port).ok());
     let pod = PodPlan::new(vm, &sizes, settings);
+    pod.rights.check(&spec.vm, &pod.image, settings)?;
     let mut config = RunnerConfig {
         metrics_port: pod
             .rights

@@ -63,13 +63,24 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
         }
-        _ if observed.vm.spec.vm.state == State::Stopped => {
-            (ReadyReason::Stopped, "the VM is stopped".to_owned())
+        (None, Decision::StopAfterShutdown) => (ReadyReason::Stopped, AFTER_SHUTDOWN.to_owned()),
+        _ if observed.desired_state() == State::Stopped => {
+            (ReadyReason::Stopped, stopped(observed).to_owned())
         }
         _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
         _ => (ReadyReason::Starting, format!("pod {name:?} is starting")),
     };
     Ready { reason, message }
+}
+
+/// The message of a VM that stays stopped after a shutdown by the guest, although `spec.vm.state` is `Running`.
+const AFTER_SHUTDOWN: &str = "the guest has shut down, and spec.guestShutdownStops is set; the VM starts again with the next change of its spec";
+
+fn stopped(observed: &Observed) -> &'static str {
+    match observed.vm.spec.vm.state {
+        State::Running => AFTER_SHUTDOWN,
+        State::Stopped => "the VM is stopped",
+    }
 }
 
 fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {

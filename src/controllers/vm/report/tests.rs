@@ -124,6 +124,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
         ready: &ready,
         notes: Some(&[]),
         restarts: None,
+        guest_shutdown: None,
         restart_request: None,
         retain_rejections: false,
     };
@@ -155,6 +156,7 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         ready: &ready,
         notes,
         restarts: None,
+        guest_shutdown: None,
         restart_request: None,
         retain_rejections: false,
     };

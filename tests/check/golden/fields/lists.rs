@@ -26,7 +26,11 @@ pub fn copied() -> Vec<(&'static str, &'static str, Value)> {
             "/pod/spec/imagePullSecrets",
             json!({}),
         ),
-        ("spec.nodeName", "/pod/spec/nodeName", json!({})),
+        (
+            "spec.nodeName",
+            "/pod/spec/affinity/nodeAffinity",
+            json!({}),
+        ),
         ("spec.nodeSelector", "/pod/spec/nodeSelector", json!({})),
         (
             "spec.priorityClassName",
