@@ -327,7 +327,7 @@ impl Driver {
         let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
         self.start_agent_request(async move {
             if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest agent does not shut the guest down");
+                tracing::warn!(%error, "the guest agent has refused to shut the guest down; pressing the power button");
                 let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
             }
         });

@@ -390,7 +390,7 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!(
-            "nothing is reported, because the configuration has no namespace and this is not a pod; set the key namespace"
+            "the VM's status and events are not written: this is not a pod, and the configuration has no namespace; set its key `namespace`"
         );
     }
     Some(Identity {

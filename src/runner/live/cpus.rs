@@ -152,7 +152,9 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
     if let Some(why) = qemu_rejection {
         return Problem::new(
             ConditionReason::NotFollowed,
-            format!("QEMU rejects {wanted} CPUs: {why}; restart the VM to get them"),
+            format!(
+                "QEMU cannot plug or unplug CPUs to get {wanted}: {why}; restart the VM to get them"
+            ),
         );
     }
     let retry_note = format!(

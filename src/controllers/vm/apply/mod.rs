@@ -15,7 +15,7 @@
 
 pub mod claims;
 pub(super) mod dependencies;
-mod resize;
+mod pod_resize;
 mod service;
 
 use crate::api::VirtualMachine;
@@ -140,7 +140,7 @@ async fn update_pod(
     let Some(pod) = observed.own_pod() else {
         return Ok(Vec::new());
     };
-    let (requested, resources) = resize::apply(&objects.pod, pod, observed, ctx).await?;
+    let (requested, resources) = pod_resize::apply(&objects.pod, pod, observed, ctx).await?;
     let versions = objects.stage.annotations();
     let is_new = versions
         .iter()

@@ -71,7 +71,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wa
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (for drains; a stop by spec.vm.state uses the new time)",
+            "spec.vm.powerdownTimeout (a drain of the node uses the old time until the restart; a stop by spec.vm.state uses the new one at once)",
         );
     }
     (!fields.is_empty()).then(|| Wanted {
