@@ -29,6 +29,7 @@
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | the devices that the device plugin gives to pods |
 //! | [`development`] | the operator outside the cluster |
+//! | [`gitops`] | VMs from Git: applied again, pruned; the removal of the operator |
 //! | [`upgrade`] | from the previous operator to the present one, and back |
 //! | [`takeover`] | the guide for the migration from the Java VM-Operator, and back |
 //! | [`writes`] | the number of requests for a VM |
@@ -52,6 +53,7 @@ mod display;
 mod disruption;
 mod ends;
 mod example;
+mod gitops;
 mod granted;
 mod harness;
 mod isolation;

@@ -47,7 +47,7 @@ pub fn tiny(space: &Space, name: &str, changes: &Value) -> Value {
     vm
 }
 
-fn disk_labels(space: &Space, name: &str) -> Value {
+pub fn disk_labels(space: &Space, name: &str) -> Value {
     json!({"vm-operator.test/disk": format!("{}-{name}", space.name)})
 }
 
