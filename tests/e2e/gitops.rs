@@ -5,7 +5,7 @@ use super::harness::{console, e2e_with, kubectl};
 use super::harness::{space::Space, vm::Vm};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Writes the object to a file in the directory of the namespace's manifests.
@@ -15,7 +15,7 @@ fn manifest(space: &Space, name: &str, object: &Value) -> PathBuf {
     path
 }
 
-async fn apply(space: &Space, path: &PathBuf) {
+async fn apply(space: &Space, path: &Path) {
     let path = path.display().to_string();
     space.kubectl(&["apply", "--filename", &path]).await;
 }

@@ -224,7 +224,7 @@ async fn a_shutdown_in_the_status_stops_the_vm_until_its_spec_changes() {
     world.settle().await;
     assert_eq!(
         (world.ready().0.as_str(), world.vm().spec.vm.state),
-        ("Stopped", State::Running)
+        ("Stopping", State::Running)
     );
     world.api.remove(PODS, "vm");
     world.settle().await;

@@ -28,7 +28,7 @@ pub fn copied() -> Vec<(&'static str, &'static str, Value)> {
         ),
         (
             "spec.nodeName",
-            "/pod/spec/affinity/nodeAffinity",
+            "/pod/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0",
             json!({}),
         ),
         ("spec.nodeSelector", "/pod/spec/nodeSelector", json!({})),

@@ -40,7 +40,10 @@ const SETTINGS: [Edit; 11] = [
     |s| s.ram_overcommit = 3.0,
     |s| s.runner_image.source = "example.org/newer:2".to_owned(),
     |s| s.runner_image.pull_policy = "Always".to_owned(),
-    |s| s.replaced_images = vec!["example.org/".to_owned()],
+    |s| {
+        s.replaced_images = vec!["example.org/".to_owned()];
+        s.trusted_images = vec!["ghcr.io/".to_owned()];
+    },
     |s| s.runner_data_pvc.storage_class_name = Some("fast".to_owned()),
     |s| s.image_repository.create = false,
     |s| {
