@@ -5,6 +5,7 @@
 //! task that sends its result to the driver.
 
 mod guest_stop;
+mod heartbeat;
 mod observe;
 mod reload;
 mod storage;
@@ -46,6 +47,7 @@ enum TaskResult {
     Addresses(Vec<String>),
     GuestStopped(guest_stop::StopCause),
     MonitorLossConfirmed,
+    QemuSilent(bool),
     Desktop(Desktop),
     TpmCheckDue,
 }

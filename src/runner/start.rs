@@ -376,6 +376,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         config_problem: None,
         password_problem: None,
         monitor_lost: false,
+        qemu_silent: false,
     }
 }
 

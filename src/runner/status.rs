@@ -69,6 +69,8 @@ pub struct Observed {
     pub password_problem: Option<Problem>,
     /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
+    /// Whether QEMU does not answer commands.
+    pub qemu_silent: bool,
 }
 
 /// The reason why a configuration is not in effect.
@@ -133,7 +135,7 @@ impl Observed {
                 self.memory_in_sync(),
                 self.config_in_sync(),
             ]);
-            all.push(self.storage_healthy());
+            all.extend([self.qemu_responsive(), self.storage_healthy()]);
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
         }
@@ -302,6 +304,7 @@ pub mod tests {
             config_problem: None,
             password_problem: None,
             monitor_lost: false,
+            qemu_silent: false,
         }
     }
 
@@ -381,6 +384,21 @@ pub mod tests {
         );
         (observed.config_problem, observed.password_problem) = (None, None);
         assert_eq!(reported(&observed).1, ConditionReason::MonitorLost);
+    }
+
+    #[test]
+    fn cpus_of_a_paused_guest_are_not_in_sync() {
+        let mut observed = observed(Phase::Booted);
+        assert!(observed.cpus_in_sync().status);
+        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no answer"));
+        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "no room"));
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::GuestPaused)
+        );
+        observed.stalled = None;
+        assert_eq!(observed.cpus_in_sync().reason, ConditionReason::NotFollowed);
     }
 
     #[test]

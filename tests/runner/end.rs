@@ -1,6 +1,6 @@
 //! Exits of the runner: each is immediate and has its own code and an explanation.
 
-use crate::api::Api;
+use crate::api::{Api, condition};
 use crate::fixture::{Fixture, Vm, run};
 use crate::processes::is_in_kernel_function;
 use serde_json::{Value, json};
@@ -194,6 +194,35 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
         "{:?}",
         requested.elapsed()
     );
+}
+
+#[test]
+fn hanging_qemu_is_reported_within_a_minute_until_it_answers() {
+    let (fixture, api) = (Fixture::new(), Api::start());
+    fixture.configure(
+        &json!({"namespace": "ns"}),
+        &json!({"drives": [], "powerdownTimeout": 0}),
+    );
+    let vm = fixture.start(Some(&api));
+    vm.reaches("Booting");
+    let responsive = |reason: &str| {
+        vm.until(reason, || {
+            let last = api.statuses().pop()?;
+            (condition(&last, "QemuResponsive")["reason"] == reason).then_some(())
+        });
+    };
+    responsive("Responsive");
+    let signal = |name: &str| run("kill", &[name.as_ref(), vm.qemu().to_string().as_ref()]);
+    signal("-STOP");
+    let stopped = Instant::now();
+    responsive("QemuSilent");
+    assert!(
+        stopped.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        stopped.elapsed()
+    );
+    signal("-CONT");
+    responsive("Responsive");
 }
 
 #[test]

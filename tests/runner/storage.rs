@@ -186,9 +186,15 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
             .contains("/tmp/volume/disk.img"),
         "{healthy}"
     );
+    let cpus = || condition(&api.statuses().pop().unwrap(), "CpusInSync").clone();
+    assert_eq!(
+        (&cpus()["status"], &cpus()["reason"]),
+        (&json!("False"), &json!("GuestPaused"))
+    );
     volume.grow(20);
     console.wait("TINY sh written");
     storage("True");
+    assert_eq!(cpus()["status"], "True");
     let log = fixture.log();
     assert!(
         log.matches("there is no room left").count() == 1 && log.contains("the guest runs again"),

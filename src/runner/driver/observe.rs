@@ -84,6 +84,7 @@ impl Driver {
             "QEMU has accepted the QMP connection"
         );
         self.connect_guest_agent();
+        self.start_heartbeat();
         if std::mem::take(&mut self.type_is_alias) {
             let (monitor, task_results) = (self.monitor.clone(), self.task_results.clone());
             tokio::spawn(async move {
@@ -228,6 +229,7 @@ impl Driver {
             TaskResult::DiskGrown(disk, size) => self.disk_grown(disk, size),
             TaskResult::GuestStopped(by) => self.guest_stopped(by),
             TaskResult::MonitorLossConfirmed => self.report_lost_monitor(),
+            TaskResult::QemuSilent(silent) => self.qemu_silent(silent),
             TaskResult::TpmCheckDue => self.check_tpm(),
             TaskResult::Desktop(desktop) => {
                 tracing::info!(

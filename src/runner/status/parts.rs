@@ -2,12 +2,15 @@
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::runner::agent::login::Desktop;
+use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
 const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the guest continues, but changes do not \
     reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
     kubectl logs of the pod shows the cause";
+
+const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer commands, so the guest probably hangs";
 
 impl Observed {
     /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
@@ -111,7 +114,12 @@ impl Observed {
     }
 
     pub(super) fn cpus_in_sync(&self) -> Wanted {
-        let (type_, problem) = (conditions::CPUS_IN_SYNC, self.cpu_problem.as_ref());
+        let paused = self.stalled.as_ref().map(|_| {
+            let message = "the guest is paused by a disk and applies no change";
+            Problem::new(ConditionReason::GuestPaused, message)
+        });
+        let type_ = conditions::CPUS_IN_SYNC;
+        let problem = paused.as_ref().or(self.cpu_problem.as_ref());
         let (reason, message) = problem
             .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
@@ -137,6 +145,20 @@ impl Observed {
             status,
             reason,
             message,
+        }
+    }
+
+    pub(super) fn qemu_responsive(&self) -> Wanted {
+        let (reason, message) = match (self.monitor_lost, self.qemu_silent) {
+            (true, _) => (ConditionReason::MonitorLost, MONITOR_LOST_MESSAGE),
+            (false, true) => (ConditionReason::QemuSilent, QEMU_SILENT_MESSAGE),
+            (false, false) => (ConditionReason::Responsive, ""),
+        };
+        Wanted {
+            type_: conditions::QEMU_RESPONSIVE,
+            status: reason == ConditionReason::Responsive,
+            reason,
+            message: message.to_owned(),
         }
     }
 

@@ -12,6 +12,7 @@ mod ignored;
 mod lives;
 mod namesake;
 mod old_list;
+mod paused;
 mod refresh_volume;
 mod refused;
 mod resources;

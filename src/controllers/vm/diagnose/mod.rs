@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
+//! | `running` | (pure) a running VM whose guest is paused |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
@@ -12,6 +13,7 @@
 mod ending;
 pub mod ignored;
 pub mod media;
+mod running;
 mod scheduling;
 mod starting;
 pub mod warnings;
@@ -97,7 +99,8 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
         Some(pod) => ending::explain(observed, pod)
             .or_else(|| starting::explain(observed, pod, &claims(observed)))
-            .or_else(|| starting::runner_is_silent(observed, pod)),
+            .or_else(|| starting::runner_is_silent(observed, pod))
+            .or_else(|| running::explain(observed, pod)),
     }
 }
 

@@ -1,6 +1,6 @@
 use crate::api::conditions::ReadyReason as Reason;
 use crate::controllers::vm::diagnose::*;
-use crate::controllers::vm::fixtures::{alone, now, pod, vm, with_pod};
+use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::views::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -557,4 +557,48 @@ fn a_refusal_says_what_refuses() {
             .contains("enforce=privileged), or remove the feature");
         assert_eq!(has_command, message.contains("PodSecurity"), "{}", problem);
     }
+}
+
+/// A running VM whose runner reports these conditions as `False`: type and reason.
+fn running_without(conditions: &[(&str, &str)]) -> Observed {
+    let mut vm = seen_running(vm(json!({"state": "Running"})));
+    let reported = conditions.iter().map(|(type_, reason)| {
+        serde_json::from_value(json!({
+            "type": type_, "status": "False", "reason": reason, "message": "there is no room for disk /d",
+            "lastTransitionTime": now(),
+        }))
+        .unwrap()
+    });
+    vm.status.as_mut().unwrap().conditions.extend(reported);
+    with_pod(vm, pod(json!({"phase": "Running"})))
+}
+
+#[test]
+fn guest_that_a_disk_has_paused_is_explained() {
+    let full = ("StorageHealthy", "DiskFull");
+    let error = ("StorageHealthy", "DiskError");
+    let paused = ("CpusInSync", "GuestPaused");
+    // Runners of earlier versions report the first alone.
+    for reported in [&[full][..], &[full, paused]] {
+        is_explained(
+            &running_without(reported),
+            Reason::DiskFull,
+            &["no room for disk /d", "requests.storage", "continues"],
+        );
+    }
+    is_explained(
+        &running_without(&[error, paused]),
+        Reason::DiskError,
+        &["no room for disk /d", "kubectl logs vm"],
+    );
+    assert_eq!(explain(&running_without(&[error])), None);
+    let silent = ("QemuResponsive", "QemuSilent");
+    is_explained(
+        &running_without(&[full, paused, silent]),
+        Reason::QemuSilent,
+        &["kubectl exec vm -- vm-runner power-off"],
+    );
+    let mut ended = running_without(&[full, paused, silent]);
+    ended.pod = with_pod(vm(json!({})), pod(json!({"phase": "Failed"}))).pod;
+    assert_eq!(explain(&ended), None);
 }
