@@ -280,7 +280,7 @@ impl Driver {
             Action::ShutDownByAgent => self.shut_down_by_agent(),
             Action::PressPowerButton => self.send_command(Command::system_powerdown()),
             Action::Quit => self.send_command(Command::quit()),
-            Action::Terminate => self.qemu.signal(ProcessSignal::TERM),
+            Action::Interrupt => self.qemu.signal(ProcessSignal::INT),
             Action::Kill => self.qemu.signal(ProcessSignal::KILL),
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
@@ -380,7 +380,7 @@ pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Out
             }
         };
         tokio::select! {
-            () = inbox.signals.shutdown.requested() => driver.shutdown_requested(),
+            signal = inbox.signals.shutdown.requested() => driver.shutdown_requested(signal),
             Some(_) = inbox.signals.child.recv() => driver.reap_children().await,
             Some(signal) = inbox.monitor.recv() => driver.handle_qmp_signal(signal),
             Some(progress) = inbox.progress.recv() => driver.handle_progress(progress),

@@ -174,6 +174,8 @@ impl LiveUpdater {
                 }
                 Ok(_) => tracing::info!(request = wanted, "the VM was reset"),
             }
+            // A guest that was stopped by a disk does not wait for its next attempt to continue.
+            self.continued_at = None;
         }
         if wanted.is_some() && wanted != self.reset {
             self.reset = wanted;
@@ -219,14 +221,21 @@ impl LiveUpdater {
             return Ok(false);
         }
         let status = self.client.execute(Command::query_status()).await?;
-        if status.get("status").and_then(Value::as_str) == Some("io-error") {
-            self.continued_at = Some(Instant::now());
-            self.try_command(Command::cont()).await?;
-            return Ok(false);
+        match status.get("status").and_then(Value::as_str) {
+            Some("running") => {
+                self.stalls = desired.stalls;
+                let _ = self.progress.send(Progress::Resumed);
+                Ok(true)
+            }
+            // QEMU does not run a stopped guest after its reset.
+            Some("io-error" | "prelaunch") => {
+                self.continued_at = Some(Instant::now());
+                self.try_command(Command::cont()).await?;
+                Ok(false)
+            }
+            // The VM ends soon.
+            _ => Ok(false),
         }
-        self.stalls = desired.stalls;
-        let _ = self.progress.send(Progress::Resumed);
-        Ok(true)
     }
 
     /// Sends the command and returns whether QEMU has accepted it. Only a command that was not

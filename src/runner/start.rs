@@ -125,8 +125,10 @@ async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
             guest: dirs.file(machine::KVM_PROBE_IMAGE),
             time: kvm::KVM_TEST_TIMEOUT,
         };
-        let acceleration =
-            kvm::select_acceleration(&spec, kvm_test, signals.shutdown.requested()).await?;
+        let acceleration = kvm::select_acceleration(&spec, kvm_test, async {
+            let _ = signals.shutdown.requested().await;
+        })
+        .await?;
         let cd_images = signals
             .shutdown
             .unless_requested(async { Ok(CdImages::find(&spec, paths.repository).await) })

@@ -8,7 +8,7 @@
 //!     | deadline: fail                               v                               |
 //!     +----------------------------------------> Terminating <-----------------------+
 //!     |                                              |  agent, power button (repeated),
-//!     |                                              |  after the timeout: quit, SIGTERM, SIGKILL
+//!     |                                              |  after the timeout: quit, SIGINT, SIGKILL
 //!     v     QEMU has exited, or cannot be ended      v
 //!   Stopped <----------------------------------------+
 //! ```
@@ -70,8 +70,10 @@ pub enum Event {
     GuestOff,
     /// QEMU has stopped the guest permanently, for that reason.
     GuestHalted(String),
-    /// A shutdown is requested.
+    /// A shutdown is requested. A further request has no effect.
     Stop,
+    /// A shutdown is requested from a terminal. A further request skips the time of the guest.
+    Interrupt,
     /// A power-off is requested: an immediate end without the guest.
     PowerOff,
     /// The configured shutdown timeout has changed.
@@ -106,8 +108,8 @@ pub enum Action {
     PressPowerButton,
     /// End QEMU by QMP.
     Quit,
-    /// End QEMU by SIGTERM.
-    Terminate,
+    /// End QEMU by SIGINT. QEMU blocks SIGTERM, which a shutdown of the node sends to all processes of the container.
+    Interrupt,
     /// End QEMU by SIGKILL.
     Kill,
     /// End the runner.
@@ -205,6 +207,7 @@ impl State {
             Event::GuestOff => self.guest_off(now),
             Event::GuestHalted(why) => self.guest_halted(now, why),
             Event::Stop => self.stop(now),
+            Event::Interrupt => self.interrupt(now),
             Event::PowerOff => self.power_off(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
             Event::Tick => self.tick(now),

@@ -6,6 +6,7 @@ use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::live::Progress;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, QmpEvent, QmpSignal};
+use crate::runner::signals::ShutdownSignal;
 use crate::runner::state::{Event, Phase};
 use crate::runner::status::Announcement;
 use crate::runner::{machine, process};
@@ -18,10 +19,12 @@ use std::time::Duration;
 const MONITOR_LOST_DELAY: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// SIGTERM, SIGINT or SIGHUP was received.
-    pub(super) fn shutdown_requested(&mut self) {
-        tracing::info!("shutdown requested");
-        self.step(Event::Stop);
+    pub(super) fn shutdown_requested(&mut self, signal: ShutdownSignal) {
+        tracing::info!(?signal, "shutdown requested");
+        self.step(match signal {
+            ShutdownSignal::Request => Event::Stop,
+            ShutdownSignal::Interrupt => Event::Interrupt,
+        });
     }
 
     /// Reaps all child processes that have exited: QEMU, the TPM, and orphaned processes of the

@@ -7,9 +7,9 @@
 //!   power off: quit, 2 s later SIGTERM, 10 s later at the latest SIGKILL
 //! ```
 //!
-//! Invariants: quit and SIGTERM let QEMU write its data, and are sent as early as possible. SIGKILL
+//! Invariants: quit and SIGINT let QEMU write its data, and are sent as early as possible. SIGKILL
 //! loses data. It is sent after the guest's shutdown timeout, however often a shutdown is requested,
-//! and at least 2 s after SIGTERM. Within these limits it is sent at most 4 s after the timeout. The
+//! and at least 2 s after SIGINT. Within these limits it is sent at most 4 s after the timeout. The
 //! TPM and the last report take 2 s each, so the runner exits within 10 s after the timeout. Only a
 //! power-off shortens the timeout.
 
@@ -18,7 +18,7 @@ use crate::runner::failure::{self, Failure};
 use crate::runner::state::{Action, Phase, State};
 use std::time::Duration;
 
-/// Delay between two steps: QMP's quit, SIGTERM, SIGKILL.
+/// Delay between two steps: QMP's quit, SIGINT, SIGKILL.
 const ESCALATION_DELAY: Duration = Duration::from_secs(2);
 /// Remaining time of a shutdown after a power-off, in which QEMU can write its data.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(6);
@@ -55,7 +55,7 @@ pub(super) enum ShutdownCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopMethod {
     Quit,
-    Terminate,
+    Interrupt,
     Kill,
     Abandon,
 }
@@ -90,7 +90,7 @@ impl Shutdown {
         let after_previous = self.forced_at + ESCALATION_DELAY;
         match self.force {
             StopMethod::Kill => after_previous.max(self.since + self.time + ESCALATION_DELAY * 2),
-            StopMethod::Quit | StopMethod::Terminate | StopMethod::Abandon => after_previous,
+            StopMethod::Quit | StopMethod::Interrupt | StopMethod::Abandon => after_previous,
         }
     }
 }
@@ -125,16 +125,19 @@ impl State {
         }
     }
 
+    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL remains, because QEMU
+    /// may be writing.
+    pub(super) fn interrupt(&mut self, now: Duration) -> Vec<Action> {
+        match self.shutdown.as_ref().map(|shutdown| shutdown.force) {
+            None => self.stop(now),
+            Some(StopMethod::Quit | StopMethod::Interrupt) => self.escalate(now),
+            Some(StopMethod::Kill | StopMethod::Abandon) => Vec::new(),
+        }
+    }
+
     pub(super) fn stop(&mut self, now: Duration) -> Vec<Action> {
-        if let Some(shutdown) = &self.shutdown {
-            // A second request skips the time of the guest. The time between SIGTERM and SIGKILL
-            // remains, because QEMU may be writing.
-            let is_escalating = matches!(shutdown.force, StopMethod::Quit | StopMethod::Terminate);
-            return if is_escalating {
-                self.escalate(now)
-            } else {
-                Vec::new()
-            };
+        if self.shutdown.is_some() {
+            return Vec::new();
         }
         let shutdown = Shutdown::of(self, ShutdownCause::Requested, now);
         let time = shutdown.time;
@@ -204,13 +207,13 @@ impl State {
             match shutdown.force {
                 StopMethod::Quit => shutdown.force_at = shutdown.since + timeout,
                 StopMethod::Kill => shutdown.force_at = shutdown.next_at(),
-                StopMethod::Terminate | StopMethod::Abandon => {}
+                StopMethod::Interrupt | StopMethod::Abandon => {}
             }
         }
         Vec::new()
     }
 
-    /// Takes the next step to end QEMU. Without a QMP connection, the first step is SIGTERM.
+    /// Takes the next step to end QEMU. Without a QMP connection, the first step is SIGINT.
     pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
         let monitor = self.monitor == crate::runner::state::MonitorState::Ready;
         let Some(shutdown) = &mut self.shutdown else {
@@ -218,8 +221,8 @@ impl State {
         };
         shutdown.press_at = None;
         let (action, next) = match shutdown.force {
-            StopMethod::Quit if monitor => (Action::Quit, StopMethod::Terminate),
-            StopMethod::Quit | StopMethod::Terminate => (Action::Terminate, StopMethod::Kill),
+            StopMethod::Quit if monitor => (Action::Quit, StopMethod::Interrupt),
+            StopMethod::Quit | StopMethod::Interrupt => (Action::Interrupt, StopMethod::Kill),
             StopMethod::Kill => (Action::Kill, StopMethod::Abandon),
             StopMethod::Abandon => return self.qemu_exited(None, ""),
         };
