@@ -4,6 +4,7 @@
 //! Invariant: nothing here waits for QEMU, the guest or the API server. Each request to them is a
 //! task that sends its result to the driver.
 
+mod guest_agent;
 mod guest_stop;
 mod heartbeat;
 mod observe;
@@ -45,6 +46,7 @@ enum TaskResult {
     MachineType(String),
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
+    GuestCpus(u32),
     GuestStopped(guest_stop::StopCause),
     MonitorLossConfirmed,
     QemuSilent(bool),
@@ -110,6 +112,8 @@ pub struct Driver {
     desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
     desired_state: watch::Sender<DesiredState>,
+    /// Number of CPUs that QEMU has.
+    present_cpus: watch::Sender<u32>,
     observed: Observed,
     reporter: Reporter,
     task_results: mpsc::UnboundedSender<TaskResult>,
@@ -216,6 +220,7 @@ impl Driver {
             desktop,
             log,
             desired_state,
+            present_cpus: watch::Sender::new(setup.observed.cpus),
             observed: setup.observed,
             reporter: setup.reporter,
             task_results,
@@ -303,53 +308,6 @@ impl Driver {
                 tracing::warn!(%error, "a QMP command has failed");
             }
         });
-    }
-
-    fn ask_agent(&mut self) {
-        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
-        self.start_agent_request(async move {
-            match agent.osinfo().await {
-                Ok(osinfo) => {
-                    let _ = task_results.send(TaskResult::Osinfo(osinfo));
-                    agent
-                        .follow_addresses(|addresses| {
-                            drop(task_results.send(TaskResult::Addresses(addresses)))
-                        })
-                        .await;
-                }
-                Err(error) => {
-                    tracing::info!(%error, "the guest agent does not answer yet");
-                    let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
-                }
-            }
-        });
-    }
-
-    fn shut_down_by_agent(&mut self) {
-        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
-        self.start_agent_request(async move {
-            if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest agent does not shut the guest down");
-                let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
-            }
-        });
-    }
-
-    /// Starts a request to the guest agent. It replaces the previous one, because its answer is not needed any more.
-    fn start_agent_request(&mut self, agent_request: impl Future<Output = ()> + Send + 'static) {
-        if let Some(before) = self.agent_request.replace(tokio::spawn(agent_request)) {
-            before.abort();
-        }
-    }
-
-    /// Discards the agent's answers. They would become stale, because a disconnected agent reports
-    /// no change.
-    fn forget_agent(&mut self) {
-        if let Some(agent_request) = self.agent_request.take() {
-            agent_request.abort();
-        }
-        self.observed.osinfo = None;
-        self.observed.addresses.clear();
     }
 
     fn forget_guest(&mut self) {

@@ -73,6 +73,8 @@ pub struct StartState {
     pub sizes: Vec<u64>,
     /// The reset request that the start has fulfilled.
     pub reset: Option<i64>,
+    /// Whether QEMU emulates the CPUs, or may do so.
+    pub emulated: bool,
 }
 
 /// Follows the desired state until its sender is dropped.
@@ -89,6 +91,8 @@ pub async fn run(
         image_lookup: start.image_lookup,
         balloon: None,
         cpus: None,
+        emulated: start.emulated,
+        cpu_additions: 0,
         waits_since: None,
         cd_drives: start.cd_drives,
         sizes: start.sizes.into_iter().map(|size| (size, size)).collect(),
@@ -132,6 +136,9 @@ struct LiveUpdater {
     display: PasswordState,
     /// The newest request for another number of CPUs.
     cpus: Option<cpus::CpuRequest>,
+    emulated: bool,
+    /// Number of CPUs that were added since the start of QEMU.
+    cpu_additions: usize,
     /// The time since which CPUs wait for the guest to boot, and the number of that boot.
     waits_since: Option<(u64, Instant)>,
     cd_drives: Vec<CdDrive>,

@@ -32,8 +32,10 @@ pub struct Observed {
     pub phase: Phase,
     /// Generation of the configuration that is in effect.
     pub generation: Option<i64>,
-    /// Number of CPUs.
+    /// Number of CPUs that QEMU has.
     pub cpus: u32,
+    /// Number of CPUs that the guest uses, as its agent reports. None if it is unknown.
+    pub guest_cpus: Option<u32>,
     /// The guest's memory.
     pub ram: Bytes,
     /// The guest's operating system.
@@ -158,7 +160,7 @@ impl Observed {
         let runs = self.is_running();
         let mut status = json!({
             "runnerVersion": env!("CARGO_PKG_VERSION"),
-            "cpus": if self.phase == Phase::Stopped { 0 } else { self.cpus },
+            "cpus": if self.phase == Phase::Stopped { 0 } else { self.guest_cpus.unwrap_or(self.cpus) },
             "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
             "consoleClient": self.console.as_ref().filter(|_| runs).map_or("", |(host, _)| host),
             "displayPasswordSerial": self.password_serial,
@@ -286,6 +288,7 @@ pub mod tests {
             phase,
             generation: Some(3),
             cpus: 2,
+            guest_cpus: None,
             ram: Bytes(1 << 30),
             osinfo: None,
             addresses: Vec::new(),
@@ -384,6 +387,28 @@ pub mod tests {
         );
         (observed.config_problem, observed.password_problem) = (None, None);
         assert_eq!(reported(&observed).1, ConditionReason::MonitorLost);
+    }
+
+    #[test]
+    fn cpus_are_those_that_the_guest_uses() {
+        let mut observed = observed(Phase::Booted);
+        observed.guest_cpus = Some(2);
+        assert!(observed.cpus_in_sync().status);
+        observed.guest_cpus = Some(1);
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::NotFollowed)
+        );
+        assert!(
+            reported.message.contains("uses 1 of 2 CPUs"),
+            "{}",
+            reported.message
+        );
+        assert_eq!(
+            observed.object(&identity(), &[], at(10)).0["status"]["cpus"],
+            1
+        );
     }
 
     #[test]

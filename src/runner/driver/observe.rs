@@ -169,6 +169,10 @@ impl Driver {
                 {
                     tracing::warn!("the guest has {count} CPUs: {}", problem.message);
                 }
+                if count != self.observed.cpus {
+                    self.observed.guest_cpus = None;
+                    self.present_cpus.send_replace(count);
+                }
                 self.observed.cpus = count;
                 self.observed.cpu_problem = problem;
             }
@@ -227,6 +231,10 @@ impl Driver {
             }
             TaskResult::Addresses(addresses) => {
                 self.observed.addresses = addresses;
+                self.reporter.publish(&self.observed);
+            }
+            TaskResult::GuestCpus(used) => {
+                self.observed.guest_cpus = Some(used);
                 self.reporter.publish(&self.observed);
             }
             TaskResult::DiskGrown(disk, size) => self.disk_grown(disk, size),

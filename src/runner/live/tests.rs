@@ -41,6 +41,7 @@ async fn rig_with(first: DesiredState, find: FindImage) -> Rig {
         cd_drives: vec![CdDrive::at_start(0, Some("start.iso".into()))],
         sizes: vec![1 << 20],
         reset: Some(3),
+        emulated: true,
     };
     tokio::spawn(run(client, start, wish, sender));
     Rig {

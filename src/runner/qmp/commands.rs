@@ -4,6 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
+/// Name of the command that adds a CPU. The runner adds no other device.
+pub const ADD_CPU: &str = "device_add";
+
 /// A command. `Debug` hides the arguments if they contain a secret.
 #[derive(Clone, PartialEq)]
 pub struct Command {
@@ -70,7 +73,7 @@ impl Command {
         let mut arguments = slot.props.clone();
         arguments.insert("driver".to_owned(), json!(slot.type_));
         arguments.insert("id".to_owned(), json!(id));
-        Self::new("device_add", Value::Object(arguments))
+        Self::new(ADD_CPU, Value::Object(arguments))
     }
 
     /// Asks the guest to release a device.

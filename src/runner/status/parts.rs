@@ -118,8 +118,12 @@ impl Observed {
             let message = "the guest is paused by a disk and applies no change";
             Problem::new(ConditionReason::GuestPaused, message)
         });
+        let unused = self.unused_cpus();
         let type_ = conditions::CPUS_IN_SYNC;
-        let problem = paused.as_ref().or(self.cpu_problem.as_ref());
+        let problem = paused
+            .as_ref()
+            .or(self.cpu_problem.as_ref())
+            .or(unused.as_ref());
         let (reason, message) = problem
             .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
@@ -130,6 +134,15 @@ impl Observed {
             reason,
             message,
         }
+    }
+
+    /// The guest does not use all CPUs that QEMU has.
+    fn unused_cpus(&self) -> Option<Problem> {
+        let (used, present) = (self.guest_cpus?, self.cpus);
+        let message = format!(
+            "the guest uses {used} of {present} CPUs; bring the others online in the guest, or restart the VM"
+        );
+        (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }
 
     pub(super) fn memory_in_sync(&self) -> Wanted {

@@ -77,6 +77,7 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
             cd_drives: Vec::new(),
             sizes: Vec::new(),
             reset: None,
+            emulated: true,
         },
         observed: first.clone(),
         reporter: Reporter::start(None, first),
