@@ -8,6 +8,7 @@ mod guest_agent;
 mod guest_stop;
 mod heartbeat;
 mod observe;
+mod power_button;
 mod reload;
 mod storage;
 mod tpm;
@@ -284,6 +285,7 @@ impl Driver {
             Action::ForgetAgent => self.forget_agent(),
             Action::ShutDownByAgent => self.shut_down_by_agent(),
             Action::PressPowerButton => self.send_command(Command::system_powerdown()),
+            Action::CheckPowerButton => self.check_power_button(),
             Action::Quit => self.send_command(Command::quit()),
             Action::Interrupt => self.qemu.signal(ProcessSignal::INT),
             Action::Kill => self.qemu.signal(ProcessSignal::KILL),

@@ -73,6 +73,83 @@ fn guest_shuts_down_completely_despite_repeated_sigterm_and_sigterm_to_its_progr
     );
 }
 
+/// Configures a VM whose disk has this program in its first sector.
+fn with_boot_sector(fixture: &Fixture, program: &[u8]) {
+    let mut image = vec![0; 1 << 20];
+    image[..program.len()].copy_from_slice(program);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(fixture.path("disk.img"), image).unwrap();
+    fixture.own("disk.img");
+    fixture.configure(&json!({}), &json!({}));
+}
+
+#[test]
+fn guest_without_operating_system_is_ended_within_half_a_minute() {
+    let fixtures = [(); 4].map(|()| Fixture::new());
+    let [bios, uefi, empty, sector] = &fixtures;
+    diskless(bios, json!({}));
+    diskless(uefi, json!({"firmware": "uefi"}));
+    fs::write(empty.path("disk.img"), vec![0; 1 << 20]).unwrap();
+    empty.own("disk.img");
+    empty.configure(&json!({}), &json!({}));
+    // hlt; jmp
+    with_boot_sector(sector, &[0xf4, 0xeb, 0xfd]);
+    let vms = fixtures.each_ref().map(|fixture| fixture.start(None));
+    for vm in &vms {
+        vm.reaches("Booting");
+    }
+    for vm in vms {
+        vm.signal("-TERM");
+        let requested = Instant::now();
+        let end = vm.end();
+        assert_eq!(
+            (end.code, &end.outcome["reason"], &end.outcome["qemuExit"]),
+            (10, &json!("Stopped"), &json!(0)),
+            "{}",
+            end.log
+        );
+        assert!(
+            requested.elapsed() < Duration::from_secs(30),
+            "{:?}: {}",
+            requested.elapsed(),
+            end.log
+        );
+    }
+}
+
+#[test]
+fn guest_that_reacts_to_its_power_button_after_a_minute_is_not_cut_off() {
+    const TICKS_PER_MINUTE: u16 = 1093;
+    let [low, high] = TICKS_PER_MINUTE.to_le_bytes();
+    #[rustfmt::skip]
+    let program = [
+        // Enables the button: sets bit 8 of port 0x602.
+        0xba, 0x02, 0x06, 0xed, 0x80, 0xcc, 0x01, 0xef,
+        // Waits for bit 8 of port 0x600.
+        0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xf7,
+        // Waits for a minute by the BIOS's clock.
+        0xb4, 0x00, 0xcd, 0x1a, 0x89, 0xd3,
+        0xb4, 0x00, 0xcd, 0x1a, 0x29, 0xda, 0x81, 0xfa, low, high, 0x72, 0xf4,
+        // Powers off: writes 0x2000 to port 0x604.
+        0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xf4,
+    ];
+    let fixture = Fixture::new();
+    with_boot_sector(&fixture, &program);
+    let vm = fixture.start(None);
+    vm.reaches("Booting");
+    vm.signal("-TERM");
+    let requested = Instant::now();
+    let end = vm.end();
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(0)),
+        "{}",
+        end.log
+    );
+    let took = requested.elapsed();
+    assert!((55..300).contains(&took.as_secs()), "{took:?}: {}", end.log);
+}
+
 /// Waits until the runner handles signals. The kernel drops earlier ones, because PID 1 has no handler for them.
 fn takes_signals(vm: &Vm) {
     let term = 1u64 << 14;

@@ -119,6 +119,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = observe_all(vm, ctx).await?;
     if observed.is_being_deleted() {
         // The garbage collector deletes the children. They must not be created again.
+        report::report_deletion(&observed, ctx).await?;
         return Ok(Outcome::Done);
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);

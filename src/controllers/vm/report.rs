@@ -1,8 +1,10 @@
 //! (client) Status and events of a VM. Pure functions compute them; only differences are written.
 
 mod ready;
+mod shutdown_notice;
 
 pub use ready::{Ready, ready};
+pub use shutdown_notice::{publish_shutdown, report_deletion};
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};

@@ -53,6 +53,14 @@ impl Command {
         Self::new("system_powerdown", json!({}))
     }
 
+    /// Reads 16 bits from an I/O port of the guest. The result is a text. QMP itself has no such command.
+    pub fn read_port(port: u16) -> Self {
+        Self::new(
+            "human-monitor-command",
+            json!({"command-line": format!("i/h {port:#x}")}),
+        )
+    }
+
     /// The run state of the guest.
     pub fn query_status() -> Self {
         Self::new("query-status", json!({}))

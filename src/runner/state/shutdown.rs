@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! shutdown requested    +timeout        +2 s                +4 s             +6 s
-//!   agent, power button   quit            SIGTERM             SIGKILL          outcome without QEMU's exit
-//!   guest off: quit, 2 s later SIGTERM ...................... SIGKILL
-//!   power off: quit, 2 s later SIGTERM, 10 s later at the latest SIGKILL
+//!   agent, power button   quit            SIGINT              SIGKILL          outcome without QEMU's exit
+//!   guest without agent and without use of its power button after 10 s: as guest off
+//!   guest off: quit, 2 s later SIGINT ....................... SIGKILL
+//!   power off: quit, 2 s later SIGINT, 10 s later at the latest SIGKILL
 //! ```
 //!
 //! Invariants: quit and SIGINT let QEMU write its data, and are sent as early as possible. SIGKILL
@@ -25,6 +26,9 @@ const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time for the guest agent alone, before the power button is pressed too.
 const AGENT_SHUTDOWN_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
+/// Time for a guest without an operating system, such as firmware that finds no disk. Its power button has no effect.
+const POWER_BUTTON_CHECK_DELAY: Duration = Duration::from_secs(10);
+
 /// State of a shutdown.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shutdown {
@@ -37,6 +41,8 @@ pub(super) struct Shutdown {
     pub(super) is_configured_time: bool,
     pub(super) agent_asked: bool,
     pub(super) press_at: Option<Duration>,
+    /// Time of the check whether the guest can react to its power button.
+    pub(super) check_at: Option<Duration>,
     pub(super) force: StopMethod,
     pub(super) force_at: Duration,
     /// Time of the previous step.
@@ -70,7 +76,7 @@ impl Shutdown {
         } else {
             Duration::ZERO
         };
-        let (agent_asked, press_at, force) = (false, None, StopMethod::Quit);
+        let (agent_asked, force) = (false, StopMethod::Quit);
         let (force_at, forced_at) = (since, since);
         Self {
             cause,
@@ -78,7 +84,8 @@ impl Shutdown {
             time,
             is_configured_time: guest_ran,
             agent_asked,
-            press_at,
+            press_at: None,
+            check_at: None,
             force,
             force_at,
             forced_at,
@@ -148,8 +155,11 @@ impl State {
                 Duration::ZERO
             }
         });
+        // UEFI firmware opens the agent's channel too, so only an answer counts.
+        let needs_check = self.phase == Phase::Booting && time > POWER_BUTTON_CHECK_DELAY;
         self.begin_shutdown(Shutdown {
             press_at,
+            check_at: needs_check.then_some(now + POWER_BUTTON_CHECK_DELAY),
             force_at: now + time,
             ..shutdown
         });
@@ -160,6 +170,16 @@ impl State {
         };
         actions.extend(self.tick(now));
         actions
+    }
+
+    /// A guest that does not use its power button cannot shut down, unless its agent has taken the request.
+    pub(super) fn power_button_unused(&mut self, now: Duration) -> Vec<Action> {
+        match &self.shutdown {
+            Some(shutdown) if shutdown.force == StopMethod::Quit && !shutdown.agent_asked => {
+                self.escalate(now)
+            }
+            _ => Vec::new(),
+        }
     }
 
     pub(super) fn power_off(&mut self, now: Duration) -> Vec<Action> {
@@ -219,7 +239,7 @@ impl State {
         let Some(shutdown) = &mut self.shutdown else {
             return Vec::new();
         };
-        shutdown.press_at = None;
+        (shutdown.press_at, shutdown.check_at) = (None, None);
         let (action, next) = match shutdown.force {
             StopMethod::Quit if monitor => (Action::Quit, StopMethod::Interrupt),
             StopMethod::Quit | StopMethod::Interrupt => (Action::Interrupt, StopMethod::Kill),

@@ -364,6 +364,38 @@ fn a_changed_time_to_shut_down_counts_from_the_request() {
     assert_eq!(wait(state).1.first(), Some(&(105, Action::Quit)));
 }
 
+#[test]
+fn guest_that_cannot_react_to_its_power_button_is_waited_for_ten_seconds() {
+    let stop = [booting(), vec![(100, Event::Stop)]].concat();
+    let (state, _) = play(&stop);
+    let (_, actions) = wait(state);
+    let checks: Vec<_> = actions
+        .iter()
+        .filter(|(_, action)| *action == Action::CheckPowerButton)
+        .collect();
+    assert_eq!(checks, [&(110, Action::CheckPowerButton)]);
+    // A guest that reacts has its whole time.
+    assert!(actions.contains(&(160, Action::Quit)), "{actions:?}");
+    let unused = |before: Vec<(u64, Event)>| {
+        let events = [stop.clone(), before, vec![(110, Event::PowerButtonUnused)]];
+        play(&events.concat()).1.pop().unwrap()
+    };
+    assert_eq!(unused(vec![]), (110, Action::Quit));
+    let agent = vec![(105, Event::AgentChannel(true))];
+    assert_eq!(unused(agent.clone()), (105, Action::ShutDownByAgent));
+    // Firmware opens the agent's channel, and does not answer.
+    let silent = [agent, vec![(109, Event::AgentSilent)]].concat();
+    assert_eq!(unused(silent), (110, Action::Quit));
+    // A guest with an agent is not checked.
+    let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
+    let (_, actions) = wait(state);
+    assert!(
+        !actions
+            .iter()
+            .any(|(_, it)| *it == Action::CheckPowerButton)
+    );
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::MonitorReady),

@@ -23,4 +23,5 @@ mod services;
 mod settings;
 mod silent;
 mod start;
+mod stopping;
 mod world;
