@@ -222,7 +222,7 @@ pub enum ReadyReason {
     )]
     PodWarning,
     /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
-    /// that doubles from 1 s to 5 min.
+    /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
     #[strum(
         detailed_message = "the end of the pod: see the table below",
         message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"

@@ -197,7 +197,9 @@ async fn report_all(
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
-        (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
+        (_, Err(error)) if error.is_rejection() => {
+            Some(diagnose::rejected(error, Some(&observed.vm.spec)))
+        }
         // Other errors are not about the VM. Its status is kept.
         (_, Err(_)) => return Ok(()),
         (Ok(_), Ok(conditions)) => {

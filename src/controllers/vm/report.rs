@@ -83,7 +83,8 @@ pub async fn report(
         ctx.states
             .rejection_reported(&observed.key(), (ctx.cluster.instant)());
     }
-    if is_new {
+    // Each exit is an event, also if the reason remains that of the previous exit.
+    if is_new || matches!(decision, Decision::Remember(_)) {
         publish(vm, &ready, ctx).await;
     }
     Ok(())
@@ -132,12 +133,13 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
 }
 
 /// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A VM that was stopped
-/// starts without a delay.
+/// starts without a delay, and so does one whose spec has changed while it did not run.
 #[must_use]
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
         _ if observed.vm.spec.vm.state == State::Stopped => None,
+        _ if observed.has_changed_spec() && !observed.is_running() => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
     }
 }

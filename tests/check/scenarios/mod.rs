@@ -1,6 +1,7 @@
 //! Scenarios: a VM with a scripted API server, with the exact requests of each step.
 
 mod away;
+mod crash_loop;
 mod deleted;
 mod disks;
 mod explain;

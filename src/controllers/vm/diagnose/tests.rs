@@ -512,12 +512,13 @@ fn a_refusal_says_what_refuses() {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        rejected(&Error::Api {
+        let error = Error::Api {
             verb: "create",
             kind: "Pod",
             name: "vm".to_owned(),
             source,
-        })
+        };
+        rejected(&error, None)
     };
     for (message, reason) in [
         (
@@ -552,11 +553,48 @@ fn a_refusal_says_what_refuses() {
             "{}",
             problem
         );
-        let has_command = problem
-            .to_string()
-            .contains("enforce=privileged), or remove the feature");
-        assert_eq!(has_command, message.contains("PodSecurity"), "{}", problem);
+        let has_step = problem.to_string().contains("unset accelerator.privileged");
+        assert_eq!(has_step, message.contains("PodSecurity"), "{}", problem);
     }
+}
+
+#[test]
+fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
+    let step = |violation: &str, spec: Value| {
+        let message = format!("violates PodSecurity \"restricted:latest\": {violation}");
+        let status =
+            json!({"status": "Failure", "code": 403, "message": message, "reason": "Forbidden"});
+        let error = Error::Api {
+            verb: "create",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source: kube::Error::Api(serde_json::from_value(status).unwrap()),
+        };
+        let mut vm = vm(json!({"networks": [{"user": {}}, {"tap": {}}]}));
+        if spec.is_object() {
+            vm.spec = serde_json::from_value(spec).unwrap();
+        }
+        let step = rejected(&error, Some(&vm.spec)).next_step;
+        assert!(
+            !step.contains("privileged)") && !step.starts_with("let"),
+            "{step}"
+        );
+        step
+    };
+    let tap = step("host namespaces (hostNetwork=true)", Value::Null);
+    assert!(
+        tap.starts_with("remove spec.vm.networks[1].tap, or"),
+        "{tap}"
+    );
+    let profile = json!({"container.apparmor.security.beta.kubernetes.io/vm": "unconfined"});
+    let annotated = json!({"podAnnotations": profile, "vm": {}});
+    let apparmor = step("forbidden AppArmor profile (unconfined)", annotated.clone());
+    assert!(
+        apparmor.starts_with("remove spec.podAnnotations, or"),
+        "{apparmor}"
+    );
+    let other = step("privileged (container must not)", annotated);
+    assert!(other.starts_with("unset accelerator.privileged"), "{other}");
 }
 
 /// A running VM whose runner reports these conditions as `False`: type and reason.
