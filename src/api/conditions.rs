@@ -31,6 +31,8 @@ pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the TPM of the VM runs. Written by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
+/// Condition: QEMU answers commands. Written by the runner while the VM runs.
+pub const QEMU_RESPONSIVE: &str = "QemuResponsive";
 /// Condition: the running VM has the values of its configuration file. Written by the runner while the VM runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
@@ -223,7 +225,7 @@ pub enum ReadyReason {
     )]
     PodWarning,
     /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
-    /// that doubles from 1 s to 5 min.
+    /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
     #[strum(
         detailed_message = "the end of the pod: see the table below",
         message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
@@ -252,6 +254,26 @@ pub enum ReadyReason {
             power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
+    /// QEMU does not answer commands, so the guest probably hangs.
+    #[strum(
+        detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
+        message = "check whether the VM's storage and its node are overloaded or do not answer; if QEMU stays silent, power the VM off, and it \
+            starts again: kubectl exec {} -- vm-runner power-off"
+    )]
+    QemuSilent,
+    /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
+    #[strum(
+        detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
+        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; the guest \
+            then continues within 15 s"
+    )]
+    DiskFull,
+    /// A disk reports errors. QEMU has paused the guest until the disk works.
+    #[strum(
+        detailed_message = "condition `StorageHealthy`, reason `DiskError`, while `CpusInSync` has the reason `GuestPaused`",
+        message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
+    )]
+    DiskError,
     /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
@@ -382,6 +404,8 @@ condition_reasons! {
 
     /// CPUs, memory or CD images of the guest are as configured.
     AsConfigured: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
+    /// QEMU has paused the guest because of a disk, so the guest applies no change.
+    GuestPaused: CPUS_IN_SYNC;
     /// The guest does not release a CPU; the message contains the guest's reason.
     RefusedByGuest: CPUS_IN_SYNC;
     /// The guest or the CD drive has not applied the change; the message names the cause.
@@ -394,9 +418,14 @@ condition_reasons! {
     /// The display does not have the configured password or password expiry; the message names the cause.
     PasswordNotSet: CONFIG_IN_SYNC;
     /// The QMP connection is closed. The guest continues, and changes take effect only at the next start.
-    MonitorLost: CONFIG_IN_SYNC;
+    MonitorLost: CONFIG_IN_SYNC, QEMU_RESPONSIVE;
     /// The change takes effect at the next start.
     RestartNeeded: CONFIG_IN_SYNC;
+
+    /// QEMU answers commands.
+    Responsive: QEMU_RESPONSIVE;
+    /// QEMU has not answered two commands in a row, which have 10 s each. The guest probably hangs.
+    QemuSilent: QEMU_RESPONSIVE;
 
     /// No disk has reported an error since the guest's boot.
     Healthy: STORAGE_HEALTHY;

@@ -1,6 +1,8 @@
 //! (io) QEMU and its TPM as child processes: starts them with their descriptors, logs their output,
 //! and reaps them.
 //!
+//! Children block SIGTERM, so they are ended by SIGINT or SIGKILL only.
+//!
 //! Invariants: every child is reaped, including orphaned processes of the container. A signal is
 //! sent only while the process id belongs to the child. Children exit soon after this process.
 
@@ -187,7 +189,8 @@ pub fn spawn(
     // Ctrl-C in a terminal must reach the runner only.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    child::terminate_with_parent(&mut command);
+    child::interrupt_with_parent(&mut command);
+    child::block_sigterm(&mut command);
     let pid = harden::run_confined(files.to_vec(), move |tell| {
         let pid = command.spawn().and_then(|child| pid(&child));
         // Closes the inherited descriptors in this process.

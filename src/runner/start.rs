@@ -125,8 +125,10 @@ async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
             guest: dirs.file(machine::KVM_PROBE_IMAGE),
             time: kvm::KVM_TEST_TIMEOUT,
         };
-        let acceleration =
-            kvm::select_acceleration(&spec, kvm_test, signals.shutdown.requested()).await?;
+        let acceleration = kvm::select_acceleration(&spec, kvm_test, async {
+            let _ = signals.shutdown.requested().await;
+        })
+        .await?;
         let cd_images = signals
             .shutdown
             .unless_requested(async { Ok(CdImages::find(&spec, paths.repository).await) })
@@ -303,6 +305,7 @@ fn start(
             cd_drives,
             sizes,
             reset: config.reset_counter,
+            emulated: observed.acceleration != Acceleration::Kvm,
         },
         observed,
         reporter,
@@ -358,6 +361,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         phase: Phase::Starting,
         generation: config.generation,
         cpus: 1,
+        guest_cpus: None,
         ram: spec.ram,
         osinfo: None,
         addresses: Vec::new(),
@@ -376,6 +380,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         config_problem: None,
         password_problem: None,
         monitor_lost: false,
+        qemu_silent: false,
     }
 }
 

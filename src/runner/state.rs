@@ -8,7 +8,7 @@
 //!     | deadline: fail                               v                               |
 //!     +----------------------------------------> Terminating <-----------------------+
 //!     |                                              |  agent, power button (repeated),
-//!     |                                              |  after the timeout: quit, SIGTERM, SIGKILL
+//!     |                                              |  after the timeout: quit, SIGINT, SIGKILL
 //!     v     QEMU has exited, or cannot be ended      v
 //!   Stopped <----------------------------------------+
 //! ```
@@ -68,10 +68,14 @@ pub enum Event {
     Reset,
     /// The guest has powered itself off.
     GuestOff,
+    /// The guest cannot react to its power button.
+    PowerButtonUnused,
     /// QEMU has stopped the guest permanently, for that reason.
     GuestHalted(String),
-    /// A shutdown is requested.
+    /// A shutdown is requested. A further request has no effect.
     Stop,
+    /// A shutdown is requested from a terminal. A further request skips the time of the guest.
+    Interrupt,
     /// A power-off is requested: an immediate end without the guest.
     PowerOff,
     /// The configured shutdown timeout has changed.
@@ -104,10 +108,12 @@ pub enum Action {
     ShutDownByAgent,
     /// Press the power button.
     PressPowerButton,
+    /// Find out whether the guest can react to its power button.
+    CheckPowerButton,
     /// End QEMU by QMP.
     Quit,
-    /// End QEMU by SIGTERM.
-    Terminate,
+    /// End QEMU by SIGINT. QEMU blocks SIGTERM, which a shutdown of the node sends to all processes of the container.
+    Interrupt,
     /// End QEMU by SIGKILL.
     Kill,
     /// End the runner.
@@ -168,7 +174,9 @@ impl State {
             .filter(|_| self.phase == Phase::Terminating);
         let force = shutdown.map(|shutdown| shutdown.force_at);
         let press = shutdown.and_then(|shutdown| shutdown.press_at);
-        [self.deadline, force, press].into_iter().flatten().min()
+        let check = shutdown.and_then(|shutdown| shutdown.check_at);
+        let all = [self.deadline, force, press, check];
+        all.into_iter().flatten().min()
     }
 
     /// The next state after the event at `now`, and the actions.
@@ -203,8 +211,10 @@ impl State {
             Event::AgentSilent => self.agent_silent(now),
             Event::Reset => self.reset(),
             Event::GuestOff => self.guest_off(now),
+            Event::PowerButtonUnused => self.power_button_unused(now),
             Event::GuestHalted(why) => self.guest_halted(now, why),
             Event::Stop => self.stop(now),
+            Event::Interrupt => self.interrupt(now),
             Event::PowerOff => self.power_off(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
             Event::Tick => self.tick(now),
@@ -265,8 +275,9 @@ impl State {
                 self.deadline = Some(now + self.agent_retry_delay);
                 self.agent_retry_delay = (self.agent_retry_delay * 2).min(AGENT_RETRY_DELAY_MAX);
             }
-            (Phase::Terminating, Some(shutdown)) if shutdown.press_at.is_some() => {
-                shutdown.press_at = Some(now)
+            (Phase::Terminating, Some(shutdown)) => {
+                shutdown.agent_asked = false;
+                shutdown.press_at = shutdown.press_at.map(|_| now);
             }
             _ => {}
         }
@@ -302,6 +313,10 @@ impl State {
             shutdown.press_at =
                 Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
             return vec![Action::PressPowerButton];
+        }
+        if shutdown.check_at.is_some_and(|check_at| check_at <= now) {
+            shutdown.check_at = None;
+            return vec![Action::CheckPowerButton];
         }
         Vec::new()
     }

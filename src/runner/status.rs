@@ -32,8 +32,10 @@ pub struct Observed {
     pub phase: Phase,
     /// Generation of the configuration that is in effect.
     pub generation: Option<i64>,
-    /// Number of CPUs.
+    /// Number of CPUs that QEMU has.
     pub cpus: u32,
+    /// Number of CPUs that the guest uses, as its agent reports. None if it is unknown.
+    pub guest_cpus: Option<u32>,
     /// The guest's memory.
     pub ram: Bytes,
     /// The guest's operating system.
@@ -69,6 +71,8 @@ pub struct Observed {
     pub password_problem: Option<Problem>,
     /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
+    /// Whether QEMU does not answer commands.
+    pub qemu_silent: bool,
 }
 
 /// The reason why a configuration is not in effect.
@@ -133,7 +137,7 @@ impl Observed {
                 self.memory_in_sync(),
                 self.config_in_sync(),
             ]);
-            all.push(self.storage_healthy());
+            all.extend([self.qemu_responsive(), self.storage_healthy()]);
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
         }
@@ -156,7 +160,7 @@ impl Observed {
         let runs = self.is_running();
         let mut status = json!({
             "runnerVersion": env!("CARGO_PKG_VERSION"),
-            "cpus": if self.phase == Phase::Stopped { 0 } else { self.cpus },
+            "cpus": if self.phase == Phase::Stopped { 0 } else { self.guest_cpus.unwrap_or(self.cpus) },
             "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
             "consoleClient": self.console.as_ref().filter(|_| runs).map_or("", |(host, _)| host),
             "displayPasswordSerial": self.password_serial,
@@ -284,6 +288,7 @@ pub mod tests {
             phase,
             generation: Some(3),
             cpus: 2,
+            guest_cpus: None,
             ram: Bytes(1 << 30),
             osinfo: None,
             addresses: Vec::new(),
@@ -302,6 +307,7 @@ pub mod tests {
             config_problem: None,
             password_problem: None,
             monitor_lost: false,
+            qemu_silent: false,
         }
     }
 
@@ -381,6 +387,43 @@ pub mod tests {
         );
         (observed.config_problem, observed.password_problem) = (None, None);
         assert_eq!(reported(&observed).1, ConditionReason::MonitorLost);
+    }
+
+    #[test]
+    fn cpus_are_those_that_the_guest_uses() {
+        let mut observed = observed(Phase::Booted);
+        observed.guest_cpus = Some(2);
+        assert!(observed.cpus_in_sync().status);
+        observed.guest_cpus = Some(1);
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::NotFollowed)
+        );
+        assert!(
+            reported.message.contains("uses 1 of 2 CPUs"),
+            "{}",
+            reported.message
+        );
+        assert_eq!(
+            observed.object(&identity(), &[], at(10)).0["status"]["cpus"],
+            1
+        );
+    }
+
+    #[test]
+    fn cpus_of_a_paused_guest_are_not_in_sync() {
+        let mut observed = observed(Phase::Booted);
+        assert!(observed.cpus_in_sync().status);
+        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no answer"));
+        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "no room"));
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::GuestPaused)
+        );
+        observed.stalled = None;
+        assert_eq!(observed.cpus_in_sync().reason, ConditionReason::NotFollowed);
     }
 
     #[test]

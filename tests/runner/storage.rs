@@ -186,13 +186,60 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
             .contains("/tmp/volume/disk.img"),
         "{healthy}"
     );
+    let cpus = || condition(&api.statuses().pop().unwrap(), "CpusInSync").clone();
+    assert_eq!(
+        (&cpus()["status"], &cpus()["reason"]),
+        (&json!("False"), &json!("GuestPaused"))
+    );
     volume.grow(20);
     console.wait("TINY sh written");
     storage("True");
+    assert_eq!(cpus()["status"], "True");
     let log = fixture.log();
     assert!(
         log.matches("there is no room left").count() == 1 && log.contains("the guest runs again"),
         "{log}"
+    );
+}
+
+#[test]
+fn guest_that_is_reset_while_its_volume_is_full_runs_and_shuts_down_completely() {
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    let _volume = SmallVolume::of(&fixture, "volume", 4);
+    let reset = |counter: u32| {
+        fixture.configure(
+            &json!({"namespace": "ns", "resetCounter": counter}),
+            &drives("16 MiB"),
+        )
+    };
+    reset(1);
+    let vm = fixture.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    console.wait("ready");
+    console.type_line(
+        "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync",
+    );
+    vm.logged("there is no room left");
+    reset(2);
+    console.wait("TINY boot=2");
+    console.wait("ready");
+    vm.until("a report", || {
+        let last = api.statuses().pop()?;
+        let is_healthy = |type_| condition(&last, type_)["status"] == "True";
+        (is_healthy("StorageHealthy") && is_healthy("CpusInSync") && is_healthy("Booted"))
+            .then_some(())
+    });
+    console.slow_down_shutdown(60);
+    vm.signal("-TERM");
+    console.wait("TINY shuts down");
+    console.wait("TINY is down");
+    let end = vm.end();
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(0)),
+        "{}",
+        end.log
     );
 }
 

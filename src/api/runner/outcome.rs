@@ -5,13 +5,15 @@
 //! node.
 
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
+use strum::{IntoStaticStr, VariantArray};
 
 /// Path from which the kubelet reads the termination message; the default of Kubernetes.
 pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// The reason that the runner exited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 pub enum EndReason {
     /// The guest has powered itself off.
     GuestShutdown,

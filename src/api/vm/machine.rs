@@ -51,7 +51,8 @@ pub struct Machine {
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. CPUs of an emulated VM can be
+    /// added `maximumCpus - 1` times until its next start, those of the start included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.

@@ -29,7 +29,7 @@ pub struct VirtualMachineStatus {
     /// Version of the runner. Written by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest has. Written by the runner, and by the operator after the VM has stopped.
+    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Written by the runner, and by the operator after the VM has stopped.
     pub cpus: i64,
     /// Size of the memory that the guest has. Written by the runner, and by the operator after the VM has stopped.
     pub ram: String,

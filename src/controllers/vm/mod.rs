@@ -119,6 +119,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = observe_all(vm, ctx).await?;
     if observed.is_being_deleted() {
         // The garbage collector deletes the children. They must not be created again.
+        report::report_deletion(&observed, ctx).await?;
         return Ok(Outcome::Done);
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
@@ -196,7 +197,9 @@ async fn report_all(
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
-        (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
+        (_, Err(error)) if error.is_rejection() => {
+            Some(diagnose::rejected(error, Some(&observed.vm.spec)))
+        }
         // Other errors are not about the VM. Its status is kept.
         (_, Err(_)) => return Ok(()),
         (Ok(_), Ok(conditions)) => {

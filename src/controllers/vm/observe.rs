@@ -136,6 +136,14 @@ impl Observed {
         alive && conditions::is_true(self.conditions(), conditions::RUNNING)
     }
 
+    /// Whether the spec has changed since the operator last wrote the status. The generation in the status of a new VM is 0.
+    #[must_use]
+    pub fn has_changed_spec(&self) -> bool {
+        let status = self.vm.status.as_ref();
+        let seen = status.and_then(|status| status.observed_generation);
+        seen.is_some_and(|seen| seen > 0 && Some(seen) < self.vm.metadata.generation)
+    }
+
     /// Whether the pod's container has started. The runner may report that seconds before the kubelet.
     #[must_use]
     pub fn has_started(&self) -> bool {

@@ -1,8 +1,10 @@
 //! (client) Status and events of a VM. Pure functions compute them; only differences are written.
 
 mod ready;
+mod shutdown_notice;
 
 pub use ready::{Ready, ready};
+pub use shutdown_notice::{publish_shutdown, report_deletion};
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
@@ -84,7 +86,8 @@ pub async fn report(
         ctx.states
             .rejection_reported(&observed.key(), (ctx.cluster.instant)());
     }
-    if is_new {
+    // Each exit is an event, also if the reason remains that of the previous exit.
+    if is_new || matches!(decision, Decision::Remember(_)) {
         publish(vm, &ready, ctx).await;
     }
     Ok(())
@@ -133,12 +136,13 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
 }
 
 /// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A VM that was stopped
-/// starts without a delay.
+/// starts without a delay, and so does one whose spec has changed while it did not run.
 #[must_use]
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
         _ if observed.desired_state() == State::Stopped => None,
+        _ if observed.has_changed_spec() && !observed.is_running() => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
     }
 }

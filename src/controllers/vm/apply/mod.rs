@@ -27,6 +27,7 @@ use crate::controllers::vm::fetch;
 use crate::controllers::vm::objects::{self, Objects};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::{refresh_volume, restart};
+use crate::controllers::vm::report;
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
@@ -96,7 +97,9 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
             let grace = Some(observed.vm.spec.grace_period());
             writer
                 .delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace)
-                .await
+                .await?;
+            report::publish_shutdown(&observed.vm, ctx).await;
+            Ok(())
         }
         Decision::StopAfterShutdown
             if ctx.settings.reconciler.guest_shutdown_record == GuestShutdownRecord::Spec =>

@@ -7,7 +7,7 @@ use crate::runner::harden::FileAccess;
 use crate::runner::machine::{self, Directories};
 use crate::runner::qmp::testing::Peer;
 use crate::runner::report::Reporter;
-use crate::runner::signals::Signals;
+use crate::runner::signals::{ShutdownSignal, Signals};
 use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
 use crate::runner::status::ConfigProblem;
@@ -77,6 +77,7 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
             cd_drives: Vec::new(),
             sizes: Vec::new(),
             reset: None,
+            emulated: true,
         },
         observed: first.clone(),
         reporter: Reporter::start(None, first),
@@ -329,7 +330,7 @@ async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run()
             // QEMU is asked to let the guest run, and has not answered.
             rig.driver.step(Event::Configured);
         }
-        rig.driver.shutdown_requested();
+        rig.driver.shutdown_requested(ShutdownSignal::Request);
         assert!(terminates(&rig.driver));
         let quit = async {
             loop {
