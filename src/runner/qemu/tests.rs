@@ -1,4 +1,5 @@
 mod combined;
+mod earlier;
 mod line;
 mod options;
 mod rules;
