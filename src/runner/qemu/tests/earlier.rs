@@ -1,5 +1,6 @@
 //! VMs that an earlier version or the Java VM-Operator has started keep QEMU's arguments byte by byte.
 
+use crate::api::runner::identity::PodIdentity;
 use crate::runner::config;
 use crate::runner::machine::{Acceleration, Directories, MachineInputs, prepare};
 use crate::runner::qemu::{DESCRIPTORS, arguments};
@@ -56,6 +57,8 @@ fn start(dir: &TempDir, vm: &str) -> String {
     };
     let inputs = MachineInputs {
         uid: Some(UID),
+        pod: &PodIdentity::default(),
+        cloud_init: None,
         acceleration: Acceleration::Tcg,
         ticketing: false,
         certificate: None,
