@@ -481,6 +481,8 @@ condition_reasons! {
     SpecChanged: RESTART_REQUIRED;
     /// The runner cannot read or write a volume of the VM. The message contains user ID, path and the command to correct it.
     DataNotAccessible: DATA_ACCESSIBLE;
+    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to accept the loss.
+    DataMissing: DATA_ACCESSIBLE;
 
     /// Each CD image is in the image repository.
     Fetched: MEDIA_FETCHED;

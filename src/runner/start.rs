@@ -5,6 +5,7 @@
 //! ```
 
 use crate::api::runner::config::CloudInit;
+use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
@@ -226,8 +227,11 @@ fn start(
                 images,
             },
     } = host;
+    let pod = pod_identity();
     let inputs = MachineInputs {
         uid: config.uid.as_deref(),
+        pod: &pod,
+        cloud_init: config.cloud_init.as_ref(),
         acceleration,
         ticketing,
         certificate,
@@ -245,9 +249,9 @@ fn start(
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
         seed::write(
             image,
-            cloud_init,
+            &machine.instance.complete(cloud_init),
             &machine.spec.vm.name,
-            config.uid.as_deref().unwrap_or(&machine.uuid),
+            &machine.instance.vm,
         )?;
     }
     let cd_drives = machine.cds.iter().zip(&machine.spec.cds).enumerate();
@@ -309,6 +313,22 @@ fn start(
         },
         observed,
         reporter,
+    })
+}
+
+/// Values in the environment of the pod. They are absent outside of pods, and in pods of earlier
+/// operators.
+fn pod_identity() -> PodIdentity {
+    let Ok(text) = std::env::var(names::ENV_IDENTITY) else {
+        return PodIdentity::default();
+    };
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(
+            "the environment variable {} is ignored, because it cannot be parsed: {error}; delete the pod, so that the \
+             operator creates it again",
+            names::ENV_IDENTITY
+        );
+        PodIdentity::default()
     })
 }
 

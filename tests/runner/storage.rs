@@ -288,3 +288,57 @@ fn a_guest_has_its_disk_also_where_the_kernel_refuses_native_aio() {
         fixture.log()
     );
 }
+
+#[test]
+fn a_lost_image_is_never_replaced_by_an_empty_one_until_its_loss_is_accepted() {
+    let fixture = Fixture::new();
+    let disk = "/tmp/volume/disk.img";
+    let volume = fixture.path("volume");
+    let make_volume = || {
+        fs::create_dir(&volume).unwrap();
+        fixture.own("volume");
+    };
+    make_volume();
+    let drive = json!({"type": "raw", "file": disk, "size": "16 MiB"});
+    let vm = json!({"drives": [drive], "powerdownTimeout": 0});
+    fixture.configure(&json!({}), &vm);
+    let start = |claim: &str| {
+        let vm = fixture.start_with_claims(&[(disk, claim)]);
+        vm.reaches("Booting");
+        vm.signal("-TERM");
+        assert_eq!(vm.end().code, 10, "{}", fixture.log());
+    };
+    let refused = |claim: &str| {
+        let end = fixture.start_with_claims(&[(disk, claim)]).end();
+        let reason = &end.outcome["reason"];
+        assert_eq!(
+            (end.code, reason),
+            (74, &json!("DataMissing")),
+            "{}",
+            end.log
+        );
+        let message = end.outcome["message"].as_str().unwrap().to_owned();
+        for part in [disk, "file systems of its volume are mounted", "delete PVC"] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(!volume.join("disk.img").exists());
+    };
+    start("one");
+    fs::rename(volume.join("disk.img"), fixture.path("saved.img")).unwrap();
+    refused("one");
+    refused("one");
+    // The image is restored.
+    fs::rename(fixture.path("saved.img"), volume.join("disk.img")).unwrap();
+    start("one");
+    // The mount below the claim is lost: its directory is empty.
+    fs::rename(&volume, fixture.path("mounted")).unwrap();
+    make_volume();
+    refused("one");
+    fs::remove_dir(&volume).unwrap();
+    fs::rename(fixture.path("mounted"), &volume).unwrap();
+    start("one");
+    // The PVC is deleted, and the operator has created another one.
+    fs::remove_file(volume.join("disk.img")).unwrap();
+    start("two");
+    assert!(volume.join("disk.img").exists());
+}

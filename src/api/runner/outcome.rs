@@ -25,6 +25,8 @@ pub enum EndReason {
     FirmwareMissing,
     /// The runner cannot read or write a file or volume that the VM needs.
     DataNotAccessible,
+    /// The image file of a disk, or the runner data, does not exist, although an earlier start has used it.
+    DataMissing,
     /// Another process on the node uses a disk or a directory of the VM.
     DiskInUse,
     /// The pod's user has no permission to open a device of the pod.
@@ -61,6 +63,7 @@ impl EndReason {
             Self::QemuCrashed => 71,
             Self::MonitorLost | Self::Unknown => 72,
             Self::GuestHalted => 73,
+            Self::DataMissing => 74,
         }
     }
 }

@@ -188,6 +188,10 @@ impl Default for CpuTopology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
+    /// Name by which the interface retains its MAC address and PCI slot when the list or the bridge changes. Default: the
+    /// bridge, or `user`, and the position among the interfaces with the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Network interface on a bridge of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapNetwork>,

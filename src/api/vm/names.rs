@@ -155,6 +155,9 @@ pub const METRICS_PORT: u16 = 9180;
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable in a VM's pod: the address of the pod, from the downward API.
 pub const ENV_POD_IP: &str = "POD_IP";
+/// Environment variable in a VM's pod: the disks' PVCs and generated values, JSON of
+/// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
+pub const ENV_IDENTITY: &str = "VM_IDENTITY";
 
 /// Device with which a program creates tap interfaces.
 pub const TUN_DEVICE: &str = "/dev/net/tun";

@@ -158,12 +158,16 @@ fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutd
         .filter(|shutdown| shutdown.generation == generation)
 }
 
-/// The condition of a VM whose runner cannot access its volumes, until the VM runs.
+/// The condition of a VM whose runner cannot access its volumes or misses files in them, until the VM runs.
 #[must_use]
 pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
     let last = restarts(observed, decision).filter(|_| !observed.is_running())?;
-    let reason = ConditionReason::DataNotAccessible;
-    (last.reason == reason.as_str()).then_some(Wanted {
+    let reasons = [
+        ConditionReason::DataNotAccessible,
+        ConditionReason::DataMissing,
+    ];
+    let reason = reasons.into_iter().find(|it| last.reason == it.as_str())?;
+    Some(Wanted {
         type_: conditions::DATA_ACCESSIBLE,
         status: false,
         reason,

@@ -169,6 +169,7 @@ impl FileAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::runner::identity::PodIdentity;
     use crate::runner::config;
     use crate::runner::harden::run_confined;
     use crate::runner::machine::{self, Acceleration, MachineInputs};
@@ -231,6 +232,8 @@ mod tests {
         let of_runner = FileAccess::of_runner(&spec, &dirs, &paths);
         let inputs = MachineInputs {
             uid: None,
+            pod: &PodIdentity::default(),
+            cloud_init: None,
             acceleration: Acceleration::Tcg,
             ticketing: true,
             certificate: None,

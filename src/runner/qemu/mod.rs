@@ -57,6 +57,8 @@ pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     board::memory(&mut args, machine);
     board::tpm(&mut args, machine, descriptors);
     board::processors(&mut args, machine);
+    board::guest_notifications(&mut args, machine);
+    board::spare_ports(&mut args, machine);
     board::clock(&mut args, machine);
     peripherals::serial(&mut args, descriptors);
     peripherals::agents(&mut args, machine, descriptors);

@@ -81,8 +81,13 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         display_secret,
         service,
         pod,
+        mut identity,
         stage: _,
     } = built;
+    for claim in identity.claims.values_mut() {
+        claim.uid = format!("uid-of-{}", claim.name);
+    }
+    let pod = objects::with_identity(objects::with_template_hash(pod), &identity);
     assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository
         .iter()
@@ -95,7 +100,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         .chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
-        .chain([yaml(&objects::with_template_hash(pod))])
+        .chain([yaml(&pod)])
         .chain(
             fetches
                 .iter()

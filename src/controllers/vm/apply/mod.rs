@@ -128,7 +128,7 @@ async fn create_pod(
 ) -> Result<(), Error> {
     let mut pod = objects.pod.clone();
     pod.annotations_mut().extend(objects.stage.annotations());
-    let pod = objects::with_template_hash(pod);
+    let pod = objects::with_identity(objects::with_template_hash(pod), &objects.identity);
     ctx.writer().create_or_get(&ctx.caches.pods, &pod).await?;
     ctx.states.pod_created(&observed.key(), observed.now);
     Ok(())

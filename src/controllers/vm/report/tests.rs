@@ -63,6 +63,13 @@ fn who_stops_a_guest_is_told_how_to_switch_it_off() {
 fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
     let message =
         "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
+    let missing = json!({"reason": "DataMissing", "message": "disk.img"}).to_string();
+    let missing = with_pod(vm(json!({"state": "Running"})), pod(ended(&missing, 5)));
+    let reported = data_not_accessible(&missing, &decide(&missing, true)).unwrap();
+    assert_eq!(
+        (reported.type_, reported.reason.as_str()),
+        ("DataAccessible", "DataMissing")
+    );
     let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
     let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
     let reported = data_not_accessible(&failed, &decide(&failed, true)).unwrap();

@@ -99,6 +99,13 @@ const ENDS: &[(&str, &str, &str)] = &[
         "correct the cause that the message names",
     ),
     (
+        "DataMissing",
+        "The image file of a disk, or the runner data, does not exist, and the VM has used it before. The VM never starts with an \
+         empty disk instead: a file system below the volume may not be mounted",
+        "mount the file system, or restore the file; to accept the loss, delete the PVC that the message names while the VM is \
+         stopped",
+    ),
+    (
         "DiskInUse",
         "A disk, or the VM's data, is in use by another pod, or mounted on the node",
         "stop the other pod, or unmount the disk on the node",

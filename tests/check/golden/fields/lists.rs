@@ -128,6 +128,11 @@ pub fn copied() -> Vec<(&'static str, &'static str, Value)> {
             json!({}),
         ),
         (
+            "spec.vm.networks[].name",
+            "/config/vm/network/0/name",
+            json!({"vm": {"networks": [{"tap": {}}]}}),
+        ),
+        (
             "spec.vm.networks[].tap.bridge",
             "/config/vm/network/0/bridge",
             json!({}),
