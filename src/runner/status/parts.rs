@@ -9,6 +9,11 @@ const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the gu
     reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
     kubectl logs of the pod shows the cause";
 
+/// The message of a VM that is emulated for that reason, although acceleration was requested.
+pub(super) fn emulated(why: &str) -> String {
+    format!("the guest is emulated and slow: {why}")
+}
+
 impl Observed {
     /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
     pub(super) fn desktop_conditions(&self) -> (Wanted, Wanted) {
@@ -93,12 +98,11 @@ impl Observed {
                 "QEMU selects the accelerator",
             ),
             Acceleration::TcgFallback(problem) => {
-                let message = format!("the guest is emulated and slow: {}", problem.message);
                 return Wanted {
                     type_: conditions::ACCELERATED,
                     status: false,
                     reason: problem.reason,
-                    message,
+                    message: emulated(&problem.message),
                 };
             }
         };

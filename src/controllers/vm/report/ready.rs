@@ -66,10 +66,20 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         _ if observed.vm.spec.vm.state == State::Stopped => {
             (ReadyReason::Stopped, "the VM is stopped".to_owned())
         }
-        _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
+        _ if observed.is_running() => (ReadyReason::Running, running(observed)),
         _ => (ReadyReason::Starting, format!("pod {name:?} is starting")),
     };
     Ready { reason, message }
+}
+
+/// The message of a running VM. It contains the reason for an emulation that nobody has configured.
+fn running(observed: &Observed) -> String {
+    let status = observed.vm.status.as_ref();
+    let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
+    match emulation {
+        Some(why) => format!("the VM is running; {why}"),
+        None => "the VM is running".to_owned(),
+    }
 }
 
 fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
