@@ -28,6 +28,7 @@
 //! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | the devices that the device plugin gives to pods |
+//! | [`kvm`] | a boot sector with hardware acceleration |
 //! | [`development`] | the operator outside the cluster |
 //! | [`upgrade`] | from the previous operator to the present one, and back |
 //! | [`takeover`] | the guide for the migration from the Java VM-Operator, and back |
@@ -55,6 +56,7 @@ mod example;
 mod granted;
 mod harness;
 mod isolation;
+mod kvm;
 mod lifecycle;
 mod media;
 mod mistakes;
