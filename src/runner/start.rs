@@ -87,7 +87,7 @@ async fn follow_machine(machine: StartedMachine, process_start: Instant) -> RunE
     let has_kvm_failed = is_kvm && outcome.reason == EndReason::AcceleratorUnavailable;
     if has_kvm_failed && vm.accelerator == Accelerator::Auto {
         tracing::warn!("the VM starts again under emulation: {}", outcome.message);
-        dirs.remove_runtime();
+        dirs.remove_runtime_files();
         return RunEnd::Emulate(Emulation {
             problem: Problem::new(ConditionReason::KvmFailed, outcome.message),
             taps: spare_taps,

@@ -202,8 +202,9 @@ impl Directories {
         Failure::data(format!("{}: {error}", self.runtime.display()))
     }
 
-    /// Removes the runner's files from the runtime directory.
-    fn remove_runtime_files(&self) {
+    /// Removes the runner's files from the runtime directory. A process that is restricted by Landlock cannot create the
+    /// directory again, so it stays.
+    pub fn remove_runtime_files(&self) {
         for name in RUNTIME_FILES {
             let _ = fs::remove_file(self.file(name));
         }

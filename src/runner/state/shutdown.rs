@@ -248,6 +248,10 @@ impl State {
         let (reason, message) = match self.shutdown.take().map(|shutdown| shutdown.cause) {
             Some(ShutdownCause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(ShutdownCause::Requested) => (EndReason::Stopped, String::new()),
+            // QEMU's last words are the registers of the guest then.
+            Some(ShutdownCause::Failed(failure)) if is_of_kvm(failure.reason) => {
+                (failure.reason, failure.message)
+            }
             Some(ShutdownCause::Failed(failure)) => (
                 failure.reason,
                 with_last_output(&failure.message, last_output),
@@ -292,6 +296,13 @@ impl State {
 /// server.
 const STUCK_QEMU: &str = "QEMU was killed and has not exited: it waits in the kernel, most likely for storage that \
     does not answer. Check that the node reaches the storage, or restart the node";
+
+fn is_of_kvm(reason: EndReason) -> bool {
+    matches!(
+        reason,
+        EndReason::AcceleratorUnavailable | EndReason::AcceleratorFailed
+    )
+}
 
 /// Parts of QEMU's messages, and of its failed assertions, about KVM.
 const KVM_SIGNS: [&str; 6] = [
