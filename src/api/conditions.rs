@@ -395,10 +395,12 @@ condition_reasons! {
     TcgRequested: ACCELERATED;
     /// The guest is emulated: the pod has no usable /dev/kvm.
     KvmNotAvailable: ACCELERATED;
-    /// The guest is emulated: a test run with KVM failed.
+    /// The guest is emulated: KVM does not execute the first instructions of a guest; the message names the step.
     KvmDoesNotWork: ACCELERATED;
-    /// The guest is emulated: KVM does not support `cpuModel`; the message names supported models.
-    CpuModelRefused: ACCELERATED;
+    /// The guest is emulated: the check of KVM did not end in time. The next start checks again.
+    KvmCheckTimedOut: ACCELERATED;
+    /// The guest is emulated: QEMU was started with KVM before, and KVM failed within 120 s.
+    KvmFailed: ACCELERATED;
     /// QEMU chooses the accelerator.
     Unset: ACCELERATED;
 
@@ -582,6 +584,21 @@ impl Wanted {
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// The message of a VM whose guest is emulated, although acceleration was requested.
+#[must_use]
+pub fn emulation(conditions: &[Condition]) -> Option<&str> {
+    // An emulated VM of which this is the configuration.
+    let as_configured = [ConditionReason::TcgRequested, ConditionReason::Unset];
+    find(conditions, ACCELERATED)
+        .filter(|c| c.status == "False")
+        .filter(|c| {
+            as_configured
+                .iter()
+                .all(|reason| c.reason != reason.as_str())
+        })
+        .map(|c| c.message.as_str())
 }
 
 /// Whether the condition of a type is present and `True`.

@@ -20,7 +20,7 @@ use crate::runner::agent::vmop;
 use crate::runner::config::RunnerConfig;
 use crate::runner::desired::DesiredState;
 use crate::runner::live::{self, Progress};
-use crate::runner::machine::{self, Directories, HeldDevice};
+use crate::runner::machine::{self, Acceleration, Directories, HeldDevice};
 use crate::runner::process::Child;
 use crate::runner::qmp::{self, Client, Command, QmpSignal};
 use crate::runner::report::Reporter;
@@ -204,7 +204,11 @@ impl Driver {
         let driver = Self {
             process_start,
             began: Instant::now(),
-            state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
+            state: State::new(
+                Duration::ZERO,
+                setup.spec.live.powerdown_timeout,
+                setup.observed.acceleration == Acceleration::Kvm,
+            ),
             agent: GuestAgent::new(setup.dirs.file(machine::GUEST_AGENT_SOCKET)),
             spec: setup.spec,
             configured: setup.configured,
@@ -328,6 +332,10 @@ pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Out
     driver
         .reporter
         .announce(Announcement::Phase(Phase::Starting));
+    if let Acceleration::TcgFallback(problem) = &driver.observed.acceleration {
+        let announcement = Announcement::Emulated(problem.clone());
+        driver.reporter.announce(announcement);
+    }
     loop {
         let deadline = driver
             .state

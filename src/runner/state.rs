@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// Time for QEMU to accept the QMP connection, and then to be configured.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after the start in which a failure of KVM means that KVM does not work on the node.
+pub const KVM_TRIAL_TIME: Duration = Duration::from_secs(120);
 /// Delay before a silent agent is queried again. It doubles up to the maximum.
 const AGENT_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const AGENT_RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
@@ -72,6 +74,8 @@ pub enum Event {
     PowerButtonUnused,
     /// QEMU has stopped the guest permanently, for that reason.
     GuestHalted(String),
+    /// KVM has stopped the guest permanently, for that reason.
+    KvmFailed(String),
     /// A shutdown is requested. A further request has no effect.
     Stop,
     /// A shutdown is requested from a terminal. A further request skips the time of the guest.
@@ -140,6 +144,8 @@ pub struct State {
     continuing: bool,
     agent_open: bool,
     powerdown_timeout: Duration,
+    /// If KVM runs the guest, the end of [`KVM_TRIAL_TIME`].
+    kvm_trial_end: Option<Duration>,
     /// Starting: the time at which the start has failed. Booting: the time of the next query to the
     /// agent.
     deadline: Option<Duration>,
@@ -148,14 +154,15 @@ pub struct State {
 }
 
 impl State {
-    /// The state after QEMU was started at `now`. All times count from the same point.
-    pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
+    /// The state after QEMU was started at `now`, with KVM or without it. All times count from the same point.
+    pub fn new(now: Duration, powerdown_timeout: Duration, with_kvm: bool) -> Self {
         Self {
             phase: Phase::Starting,
             monitor: MonitorState::Silent,
             continuing: false,
             agent_open: false,
             powerdown_timeout,
+            kvm_trial_end: with_kvm.then_some(now + KVM_TRIAL_TIME),
             deadline: Some(now + START_TIMEOUT),
             agent_retry_delay: AGENT_RETRY_DELAY_MIN,
             shutdown: None,
@@ -187,7 +194,7 @@ impl State {
             Event::QemuExited {
                 status,
                 last_output,
-            } => self.qemu_exited(Some(status), &last_output),
+            } => self.qemu_exited(now, Some(status), &last_output),
             Event::MonitorReady => self.monitor_ready(now),
             Event::MonitorLost => {
                 self.monitor = MonitorState::Lost;
@@ -212,7 +219,12 @@ impl State {
             Event::Reset => self.reset(),
             Event::GuestOff => self.guest_off(now),
             Event::PowerButtonUnused => self.power_button_unused(now),
-            Event::GuestHalted(why) => self.guest_halted(now, why),
+            Event::GuestHalted(why) => {
+                self.guest_halted(now, Failure::new(EndReason::GuestHalted, why))
+            }
+            Event::KvmFailed(why) => {
+                self.guest_halted(now, Failure::new(self.kvm_failure_reason(now), why))
+            }
             Event::Stop => self.stop(now),
             Event::Interrupt => self.interrupt(now),
             Event::PowerOff => self.power_off(now),

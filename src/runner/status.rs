@@ -223,6 +223,8 @@ pub enum Announcement {
     ConsoleDisconnected(String),
     /// The TPM has exited before QEMU.
     TpmEnded(String),
+    /// The guest is emulated, although acceleration was requested.
+    Emulated(Problem),
 }
 
 impl Announcement {
@@ -248,12 +250,17 @@ impl Announcement {
                 ConditionReason::TpmEnded.as_str(),
                 what.clone(),
             ),
+            Self::Emulated(problem) => (
+                "StatusUpdate",
+                problem.reason.as_str(),
+                parts::emulated(&problem.message),
+            ),
         }
     }
 
     /// Whether the Event is a warning.
     pub fn is_warning(&self) -> bool {
-        matches!(self, Self::TpmEnded(_))
+        matches!(self, Self::TpmEnded(_) | Self::Emulated(_))
     }
 }
 
@@ -434,6 +441,28 @@ pub mod tests {
             ("ConsoleConnectionUpdate", "ConsoleConnected")
         );
         assert!(note.contains("10.0.0.9"));
+    }
+
+    #[test]
+    fn an_emulation_that_nobody_has_configured_is_a_warning_with_the_cause() {
+        let problem = Problem::new(ConditionReason::KvmFailed, "QEMU has aborted");
+        let announcement = Announcement::Emulated(problem.clone());
+        let (_, reason, note) = announcement.texts();
+        assert_eq!(
+            (reason, note.as_str(), announcement.is_warning()),
+            (
+                "KvmFailed",
+                "the guest is emulated and slow: QEMU has aborted",
+                true
+            )
+        );
+        let mut observed = observed(Phase::Booted);
+        observed.acceleration = Acceleration::TcgFallback(problem);
+        let accelerated = observed.accelerated();
+        assert_eq!(
+            (accelerated.reason.as_str(), accelerated.message),
+            (reason, note)
+        );
     }
 
     #[test]

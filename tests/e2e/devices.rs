@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
-const KVM: &str = "vmoperator.jdrupes.org/kvm";
+pub const KVM: &str = "vmoperator.jdrupes.org/kvm";
 pub const TUN: &str = "vmoperator.jdrupes.org/tun";
 const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 

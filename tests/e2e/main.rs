@@ -28,6 +28,7 @@
 //! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | the devices that the device plugin gives to pods |
+//! | [`kvm`] | a boot sector with hardware acceleration |
 //! | [`development`] | the operator outside the cluster |
 //! | [`gitops`] | VMs from Git: applied again, pruned; the removal of the operator |
 //! | [`upgrade`] | from the previous operator to the present one, and back |
@@ -57,6 +58,7 @@ mod gitops;
 mod granted;
 mod harness;
 mod isolation;
+mod kvm;
 mod lifecycle;
 mod media;
 mod mistakes;

@@ -31,13 +31,15 @@ pub enum EndReason {
     DiskInUse,
     /// The pod's user has no permission to open a device of the pod.
     DeviceNotPermitted,
-    /// The configuration requires hardware acceleration, which is not available.
+    /// The configuration requires hardware acceleration, which is not available or has failed soon after the start.
     AcceleratorUnavailable,
+    /// Hardware acceleration has failed after the guest had run for some time.
+    AcceleratorFailed,
     /// QEMU exited or failed before the guest ran.
     StartFailed,
     /// QEMU exited unexpectedly while the guest ran.
     QemuCrashed,
-    /// QEMU has stopped the guest permanently, because of an error of KVM or of the host, or a crash of the guest.
+    /// QEMU has stopped the guest permanently, because of an error of the host or a crash of the guest.
     GuestHalted,
     /// The QMP connection was closed before the guest ran.
     MonitorLost,
@@ -64,6 +66,7 @@ impl EndReason {
             Self::MonitorLost | Self::Unknown => 72,
             Self::GuestHalted => 73,
             Self::DataMissing => 74,
+            Self::AcceleratorFailed => 75,
         }
     }
 }

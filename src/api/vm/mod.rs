@@ -72,6 +72,12 @@ use std::collections::BTreeMap;
         description = "Whether the guest agent has answered since the last boot",
         priority = 1
     ),
+    printcolumn(
+        name = "Acceleration",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Accelerated")].reason"#,
+        description = "Reason of the condition Accelerated: Kvm, or the cause of the emulation"
+    ),
     printcolumn(name = "CPUs", type_ = "integer", json_path = ".status.cpus"),
     printcolumn(name = "RAM", type_ = "string", json_path = ".status.ram"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),

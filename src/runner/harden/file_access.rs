@@ -36,6 +36,8 @@ pub struct RunnerPaths {
     pub repository: Option<PathBuf>,
     /// The file for the termination message.
     pub termination: PathBuf,
+    /// The runner's own program, which is also a child process: the check of KVM.
+    pub program: Option<PathBuf>,
 }
 
 /// The service account's token, namespace and certificate authority.
@@ -112,6 +114,12 @@ impl FileAccess {
                 .filter_map(|file| Some((parent(file)?, Access::Read))),
         );
         all.push((paths.termination.clone(), Access::Write));
+        all.extend(
+            paths
+                .program
+                .clone()
+                .map(|program| (program, Access::Execute)),
+        );
         for disk in &spec.disks {
             let path = disk.source.path();
             all.push((path.clone(), Access::Write));
@@ -228,6 +236,7 @@ mod tests {
             read: vec![path("config/config.yaml")],
             repository: Some(path("images")),
             termination: path("end"),
+            program: None,
         };
         let of_runner = FileAccess::of_runner(&spec, &dirs, &paths);
         let inputs = MachineInputs {

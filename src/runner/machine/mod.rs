@@ -24,8 +24,8 @@ mod screen;
 pub use cd_image::find_cd_image;
 pub use directory_lock::DirectoryLocks;
 pub use dirs::{
-    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, KVM_PROBE_IMAGE, SEED_IMAGE,
-    TPM_STATE_FILE, VMOP_AGENT_SOCKET,
+    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, SEED_IMAGE, TPM_STATE_FILE,
+    VMOP_AGENT_SOCKET,
 };
 pub use display::{Certificate, password};
 pub use drives::{Disk, DiskKind, HeldDevice};
@@ -171,7 +171,6 @@ pub fn prepare(
     let pci_slots = assign_pci_slots(&mut record, &networks, &disks, inputs.seed.is_some())?;
     let screen = screen::select(
         &mut record,
-        before.pci.is_some(),
         &inputs.acceleration,
         spec.vm.display.outputs,
         &mut warnings,

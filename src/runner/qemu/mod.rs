@@ -7,11 +7,9 @@
 mod args;
 mod board;
 mod drives;
-mod kvm_test;
 mod peripherals;
 
 pub use drives::{cd_device, cd_image, cd_node, disk_node};
-pub use kvm_test::{cpu_model_query, probe};
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 
 use crate::runner::machine::Machine;

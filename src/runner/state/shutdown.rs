@@ -124,11 +124,19 @@ impl State {
     }
 
     /// A permanently stopped guest cannot shut down, even if that was requested.
-    pub(super) fn guest_halted(&mut self, now: Duration, why: String) -> Vec<Action> {
+    pub(super) fn guest_halted(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
         match &self.shutdown {
             Some(shutdown) if shutdown.force == StopMethod::Quit => self.escalate(now),
             Some(_) => Vec::new(),
-            None => self.fail(now, Failure::new(EndReason::GuestHalted, why)),
+            None => self.fail(now, failure),
+        }
+    }
+
+    /// The reason of an end that KVM has caused at `now`.
+    pub(super) fn kvm_failure_reason(&self, now: Duration) -> EndReason {
+        match self.kvm_trial_end {
+            Some(end) if now <= end => EndReason::AcceleratorUnavailable,
+            _ => EndReason::AcceleratorFailed,
         }
     }
 
@@ -244,7 +252,7 @@ impl State {
             StopMethod::Quit if monitor => (Action::Quit, StopMethod::Interrupt),
             StopMethod::Quit | StopMethod::Interrupt => (Action::Interrupt, StopMethod::Kill),
             StopMethod::Kill => (Action::Kill, StopMethod::Abandon),
-            StopMethod::Abandon => return self.qemu_exited(None, ""),
+            StopMethod::Abandon => return self.qemu_exited(now, None, ""),
         };
         (shutdown.force, shutdown.forced_at) = (next, now);
         shutdown.force_at = shutdown.next_at();
@@ -252,16 +260,32 @@ impl State {
     }
 
     /// QEMU has exited with that exit code or negative signal, or cannot be ended (None).
-    pub(super) fn qemu_exited(&mut self, status: Option<i32>, last_output: &str) -> Vec<Action> {
+    pub(super) fn qemu_exited(
+        &mut self,
+        now: Duration,
+        status: Option<i32>,
+        last_output: &str,
+    ) -> Vec<Action> {
         let started = self.phase != Phase::Starting;
         let how = || status.map_or_else(|| "nothing".to_owned(), failure::describe_exit);
         let (reason, message) = match self.shutdown.take().map(|shutdown| shutdown.cause) {
             Some(ShutdownCause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(ShutdownCause::Requested) => (EndReason::Stopped, String::new()),
+            // QEMU's last words are the registers of the guest then.
+            Some(ShutdownCause::Failed(failure)) if is_of_kvm(failure.reason) => {
+                (failure.reason, failure.message)
+            }
             Some(ShutdownCause::Failed(failure)) => (
                 failure.reason,
                 with_last_output(&failure.message, last_output),
             ),
+            None if self.kvm_trial_end.is_some() && names_kvm(last_output) => {
+                let how = format!("QEMU exited with {} because of KVM", how());
+                (
+                    self.kvm_failure_reason(now),
+                    with_last_output(&how, last_output),
+                )
+            }
             None if started => {
                 let how = format!("QEMU exited unexpectedly with {}", how());
                 (EndReason::QemuCrashed, with_last_output(&how, last_output))
@@ -295,6 +319,31 @@ impl State {
 /// server.
 const STUCK_QEMU: &str = "QEMU was killed and has not exited: it waits in the kernel, most likely for storage that \
     does not answer. Check that the node reaches the storage, or restart the node";
+
+fn is_of_kvm(reason: EndReason) -> bool {
+    matches!(
+        reason,
+        EndReason::AcceleratorUnavailable | EndReason::AcceleratorFailed
+    )
+}
+
+/// Parts of QEMU's messages, and of its failed assertions, about KVM.
+const KVM_SIGNS: [&str; 6] = [
+    "KVM",
+    "kvm run failed",
+    "initialize kvm",
+    "kvm.c:",
+    "failed to set MSR",
+    "kernel doesn't allow",
+];
+/// Part of messages after which QEMU continues.
+const WARNING: &str = ": warning: ";
+
+/// Whether a line of the output, which are joined, is an error of KVM.
+fn names_kvm(output: &str) -> bool {
+    let mut errors = output.split("; ").filter(|line| !line.contains(WARNING));
+    errors.any(|line| KVM_SIGNS.iter().any(|sign| line.contains(sign)))
+}
 
 /// QEMU's message for a machine type that it does not have.
 const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";

@@ -1,4 +1,5 @@
 mod ending;
+mod kvm;
 mod start;
 
 use crate::api::runner::outcome::EndReason;
@@ -13,7 +14,15 @@ fn secs(seconds: u64) -> Duration {
 
 /// Plays the events at their seconds; gives the actions with theirs.
 fn play(events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
-    let mut state = State::new(Duration::ZERO, secs(T));
+    play_from(State::new(Duration::ZERO, secs(T), false), events)
+}
+
+/// The same with KVM.
+fn play_with_kvm(events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
+    play_from(State::new(Duration::ZERO, secs(T), true), events)
+}
+
+fn play_from(mut state: State, events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
     let mut seen = Vec::new();
     for (second, event) in events {
         let (next, actions) = state.step(secs(*second), event.clone());
@@ -409,6 +418,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Reset),
         Just(Event::GuestOff),
         Just(Event::GuestHalted(String::new())),
+        Just(Event::KvmFailed(String::new())),
         Just(Event::Stop),
         Just(Event::Interrupt),
         Just(Event::PowerOff),
@@ -422,7 +432,7 @@ proptest! {
     fn a_request_to_end_is_never_lost(
         before in prop::collection::vec((0u64..50, any_event()), 0..30), requests in 1usize..6,
     ) {
-        let (mut state, mut now) = (State::new(Duration::ZERO, secs(T)), 0);
+        let (mut state, mut now) = (State::new(Duration::ZERO, secs(T), false), 0);
         // A QEMU that writes is not killed as long as its guest could have shut down.
         let kills_too_early = |before: &State, now: u64, actions: &[Action]| {
             let ending = before.shutdown.as_ref();

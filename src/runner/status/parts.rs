@@ -11,6 +11,10 @@ const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the gu
     kubectl logs of the pod shows the cause";
 
 const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer commands, so the guest probably hangs";
+/// The message of a VM that is emulated for that reason, although acceleration was requested.
+pub(super) fn emulated(why: &str) -> String {
+    format!("the guest is emulated and slow: {why}")
+}
 
 impl Observed {
     /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
@@ -96,12 +100,11 @@ impl Observed {
                 "QEMU selects the accelerator",
             ),
             Acceleration::TcgFallback(problem) => {
-                let message = format!("the guest is emulated and slow: {}", problem.message);
                 return Wanted {
                     type_: conditions::ACCELERATED,
                     status: false,
                     reason: problem.reason,
-                    message,
+                    message: emulated(&problem.message),
                 };
             }
         };

@@ -117,6 +117,20 @@ impl Space {
     }
 }
 
+impl Space {
+    /// Creates a VM with the boot sector, changed by a merge patch.
+    pub async fn create_boot_sector(&self, name: &str, changes: Value) -> Vm<'_> {
+        let disk = self.tiny_disk(name, &disk_labels(self, name)).await;
+        disk.write_boot_sector();
+        kubectl::create(&tiny(self, name, &changes)).await.unwrap();
+        Vm {
+            space: self,
+            name: name.to_owned(),
+            disk,
+        }
+    }
+}
+
 impl Vm<'_> {
     /// The present object.
     pub fn now(&self) -> Value {

@@ -68,7 +68,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         _ if observed.desired_state() == State::Stopped => {
             (ReadyReason::Stopped, stopped(observed).to_owned())
         }
-        _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
+        _ if observed.is_running() => (ReadyReason::Running, running(observed)),
         _ => starting(observed, &name, format!("pod {name:?} is starting")),
     };
     Ready { reason, message }
@@ -101,6 +101,16 @@ fn is_failure(past: &Restarts) -> bool {
     let is_ordinary =
         [POD_DELETED, EndReason::GuestShutdown.into()].contains(&past.reason.as_str());
     past.attempts > 1 || !is_ordinary
+}
+
+/// The message of a running VM. It contains the reason for an emulation that nobody has configured.
+fn running(observed: &Observed) -> String {
+    let status = observed.vm.status.as_ref();
+    let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
+    match emulation {
+        Some(why) => format!("the VM is running; {why}"),
+        None => "the VM is running".to_owned(),
+    }
 }
 
 fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {

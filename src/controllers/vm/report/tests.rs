@@ -39,6 +39,39 @@ fn ready_says_what_state_a_vm_is_in() {
 }
 
 #[test]
+fn a_running_vm_that_is_emulated_although_acceleration_is_requested_has_the_cause_in_ready() {
+    let message = |reason: &str, status: &str| {
+        let mut vm = seen_running(vm(json!({"state": "Running"})));
+        let condition = json!({"type": "Accelerated", "status": status, "reason": reason, "message": "the guest is emulated: cause",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let conditions = &mut vm.status.as_mut().unwrap().conditions;
+        conditions.push(serde_json::from_value(condition).unwrap());
+        let observed = with_pod(vm, pod(json!({"phase": "Running"})));
+        ready(&observed, &decide(&observed, true), None).message
+    };
+    for reason in [
+        "KvmNotAvailable",
+        "KvmDoesNotWork",
+        "KvmCheckTimedOut",
+        "KvmFailed",
+        "CpuModelRefused",
+    ] {
+        assert_eq!(
+            message(reason, "False"),
+            "the VM is running; the guest is emulated: cause",
+            "{reason}"
+        );
+    }
+    for (reason, status) in [
+        ("TcgRequested", "False"),
+        ("Unset", "False"),
+        ("Kvm", "True"),
+    ] {
+        assert_eq!(message(reason, status), "the VM is running", "{reason}");
+    }
+}
+
+#[test]
 fn who_stops_a_guest_is_told_how_to_switch_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
