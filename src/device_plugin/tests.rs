@@ -232,7 +232,7 @@ async fn the_plugin_registers_each_resource_and_lists_its_slots() {
 }
 
 #[tokio::test]
-async fn the_kubelet_is_told_when_kvm_vanishes_and_returns_while_kvm_if_present_stays() {
+async fn the_kubelet_receives_each_change_of_kvm_while_kvm_if_present_stays_healthy() {
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let _plugin = plugin(&node);

@@ -31,11 +31,12 @@ impl Drop for OwnPlugin {
 impl OwnPlugin {
     /// Installs the plugin for a node without `/dev/kvm` and `/dev/net/tun`, with more arguments.
     async fn without_devices(space: &Space, more: &[&str]) -> Self {
-        let args = [
-            &["device-plugin", "--host-dev=/nowhere", "--log-format=json"],
-            more,
-        ]
-        .concat();
+        Self::with(space, &[&["--host-dev=/nowhere"], more].concat()).await
+    }
+
+    /// Installs the plugin with these arguments.
+    async fn with(space: &Space, more: &[&str]) -> Self {
+        let args = [&["device-plugin", "--log-format=json"], more].concat();
         let patch = json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]);
         let kustomization = json!({
             "resources": ["../../../../deploy/device-plugin"],
@@ -164,8 +165,7 @@ fn with_the_shipped_configuration_a_vm_waits_for_the_device_plugin_and_starts_wh
 
         drop(own_plugin);
         node_offers(KVM_IF_PRESENT, "1k").await;
-        let vm = vm.booted().await;
-        let accelerated = condition(&vm, "Accelerated");
+        let accelerated = condition(&vm.booted().await, "Accelerated");
         let reason = accelerated["reason"].as_str().unwrap_or_default();
         let expected: &[&str] = match slots("/dev/kvm") {
             "0" => &["KvmNotAvailable"],
@@ -173,6 +173,13 @@ fn with_the_shipped_configuration_a_vm_waits_for_the_device_plugin_and_starts_wh
             _ => &["Kvm", "KvmDoesNotWork"],
         };
         assert!(expected.contains(&reason), "{accelerated}");
+
+        // A running VM keeps its device.
+        let pod = vm.pod_uid();
+        let _own_plugin = OwnPlugin::absent().await;
+        node_offers(KVM_IF_PRESENT, "0").await;
+        vm.processed("Running").await;
+        assert_eq!(vm.pod_uid(), pod);
     });
 }
 
@@ -233,14 +240,26 @@ async fn run_script(
     run_in_pod(space, name, container).await
 }
 
+/// The devices of the node that the plugin offers, with their resources.
+fn present_devices() -> Vec<(&'static str, &'static str)> {
+    let devices = [("/dev/kvm", KVM_IF_PRESENT), ("/dev/net/tun", TUN)];
+    let present = devices.into_iter();
+    let present: Vec<_> = present
+        .filter(|(path, _)| Path::new(path).exists())
+        .collect();
+    assert!(!present.is_empty(), "the node has none of {devices:?}");
+    present
+}
+
+/// The state of a container of a restricted pod that opens the device of the resource.
+async fn open_device(space: &Space, pod: &str, (path, resource): (&str, &str)) -> Value {
+    let script = format!("ls -ln {path} >&2; exec 3<>{path}");
+    run_script(space, pod, &script, json!({resource: "1"}), restricted()).await
+}
+
 #[test]
 fn a_restricted_pod_opens_devices_that_only_a_group_of_the_node_may_open() {
-    let devices = [("/dev/kvm", KVM_IF_PRESENT), ("/dev/net/tun", TUN)];
-    let present = devices
-        .into_iter()
-        .filter(|(path, _)| Path::new(path).exists());
-    let present: Vec<_> = present.collect();
-    assert!(!present.is_empty(), "the node has none of {devices:?}");
+    let present = present_devices();
     e2e(environment::SLOTS, async |space| {
         node_offers(TUN, slots("/dev/net/tun")).await;
         let _devices_of_root = DevicesOfRoot::switch_on();
@@ -253,21 +272,25 @@ fn a_restricted_pod_opens_devices_that_only_a_group_of_the_node_may_open() {
             paths.map(|(path, _)| Stat::of(Path::new(path))).collect()
         };
         let before = stat();
-        for (n, (path, resource)) in present.iter().enumerate() {
-            let script = format!("exec 3<>{path} && test \"$(stat -c %a {path})\" = 666");
-            let state = run_script(
-                space,
-                &format!("opens-{n}"),
-                &script,
-                json!({*resource: "1"}),
-                restricted(),
-            )
-            .await;
-            assert_eq!(state["exitCode"], 0, "{path}: {state}");
+        for (n, device) in present.iter().enumerate() {
+            let state = open_device(space, &format!("opens-{n}"), *device).await;
+            assert_eq!(state["exitCode"], 0, "{device:?}: {state}");
         }
-        assert_eq!(stat(), before, "the node's devices are unchanged");
         let own = Stat::of(Path::new("/run/vm-device-plugin"));
         assert_eq!((own.mode & 0o7777, own.owner), (0o700, (0, 0)));
+
+        // Without its directory, the plugin offers the devices of the node.
+        let options = ["--host-dev=/host/dev", "--device-dir=/nowhere"];
+        let _own_plugin = OwnPlugin::with(space, &options).await;
+        node_offers(TUN, slots("/dev/net/tun")).await;
+        let log = kubectl::run(&["logs", DAEMON_SET, "--namespace", "kube-system"]).await;
+        assert!(log.contains("the node's own device is offered"), "{log}");
+        for (n, device) in present.iter().enumerate() {
+            let state = open_device(space, &format!("fails-{n}"), *device).await;
+            let message = state["message"].as_str().unwrap_or_default();
+            assert!(message.contains("Permission denied"), "{device:?}: {state}");
+        }
+        assert_eq!(stat(), before, "the node's devices are unchanged");
     });
 }
 
