@@ -132,11 +132,12 @@ pub enum ReadyReason {
         message = "correct the VM, or the cause that the message names"
     )]
     Rejected,
-    /// No node offers the extended resource that gives a pod /dev/kvm.
+    /// No node offers the extended resource that gives a pod /dev/kvm. The device plugin is not installed or does not run yet, or
+    /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
     #[strum(
-        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm`",
-        message = "install the device plugin on nodes that have /dev/kvm (kubectl apply -k deploy/device-plugin), or set \
-            accelerator.policy to tcg in the operator's ConfigMap"
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
+        message = "look at the DaemonSet of the device plugin (kubectl get daemonset vm-device-plugin -n kube-system), install it \
+            (kubectl apply -k deploy/device-plugin), or change accelerator.kvmResource in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.

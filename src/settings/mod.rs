@@ -307,7 +307,9 @@ pub struct Accelerator {
     /// Use of hardware acceleration: `kvm` (required), `auto` (if available) or `tcg` (never). With `auto` and a kvmResource, each
     /// node that may run VMs must offer the resource.
     pub policy: Policy,
-    /// Extended resource of a device plugin that gives a pod /dev/kvm. Default: none.
+    /// Extended resource of a device plugin that gives a pod /dev/kvm. With `vmoperator.jdrupes.org/kvm`, VMs run on nodes with
+    /// /dev/kvm only. With `vmoperator.jdrupes.org/kvm-if-present`, they run on all nodes with the device plugin, and prefer nodes
+    /// with the label `vmoperator.jdrupes.org/kvm=true`. Default: none. The configuration in `deploy` has `kvm-if-present`.
     pub kvm_resource: Option<String>,
     /// Whether the pods of VMs are privileged, for clusters without a device plugin. Privileged pods have the node's /dev/kvm. With
     /// policy `tcg`, the key has no effect. If only root may open /dev/kvm, set `deviceAccess: root` too. The risks are in

@@ -34,7 +34,7 @@
 //! | [`upgrade`] | from the previous operator to the present one, and back |
 //! | [`takeover`] | the guide for the migration from the Java VM-Operator, and back |
 //! | [`writes`] | the number of requests for a VM |
-//! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root |
+//! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root; changes of the device plugin |
 //! | [`granted`] | the roles grant exactly the permissions that the other tests have used |
 //! | [`soak`] | random events for a given time |
 //! | [`harness`] | the fixtures |

@@ -110,10 +110,12 @@ pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 
 /// Extended resource of the device plugin that gives a pod `/dev/kvm`.
 pub const RESOURCE_KVM: &str = "vmoperator.jdrupes.org/kvm";
+/// Extended resource of the device plugin that gives a pod `/dev/kvm` if the node has it, and nothing on other nodes.
+pub const RESOURCE_KVM_IF_PRESENT: &str = "vmoperator.jdrupes.org/kvm-if-present";
+/// Label of nodes with hardware acceleration, with the value `true`. Administrators set it.
+pub const LABEL_NODE_KVM: &str = "vmoperator.jdrupes.org/kvm";
 /// Extended resource of the device plugin that gives a pod `/dev/net/tun`.
 pub const RESOURCE_TUN: &str = "vmoperator.jdrupes.org/tun";
-/// Extended resource of the device plugin that gives a pod `/dev/vhost-net`.
-pub const RESOURCE_VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
 /// Directory of the runner's configuration in a VM's pod.
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";

@@ -62,14 +62,13 @@ const LIBRARY_FILES: [&str; 14] = [
     "/proc",
     "/sys",
 ];
-const DEVICES: [&str; 7] = [
+const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
     "/dev/kvm",
-    "/dev/vhost-net",
 ];
 
 impl FileAccess {

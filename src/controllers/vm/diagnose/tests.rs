@@ -135,7 +135,12 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "(kubectl apply -k deploy/device-plugin), or set accelerator.policy to tcg",
+            "(kubectl apply -k deploy/device-plugin), or change accelerator.kvmResource",
+        ),
+        (
+            "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
+            Reason::AcceleratorResourceMissing,
+            "(kubectl get daemonset vm-device-plugin -n kube-system)",
         ),
         (
             "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 Insufficient vmoperator.jdrupes.org/tun.",

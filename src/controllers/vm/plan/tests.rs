@@ -168,6 +168,55 @@ fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_
 }
 
 #[test]
+fn a_vm_that_may_run_emulated_prefers_nodes_with_acceleration_and_no_other_vm_does() {
+    let affinity = |resource: Option<&str>, policy, affinity: Value| {
+        let accelerator = settings::Accelerator {
+            policy,
+            kvm_resource: resource.map(str::to_owned),
+            privileged: false,
+        };
+        let settings = settings::Reconciler {
+            accelerator,
+            ..Default::default()
+        };
+        let mut vm = vm(json!({}));
+        vm.spec.affinity = serde_json::from_value(affinity).unwrap();
+        let plan = plan(&alone(vm), &settings).unwrap();
+        serde_json::to_value(plan.pod.placement.affinity).unwrap()
+    };
+    let term = |weight: i32, label: &str| {
+        let expression = json!({"key": label, "operator": "In", "values": ["true"]});
+        json!({"weight": weight, "preference": {"matchExpressions": [expression]}})
+    };
+    let preferring = |terms: Value| json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}});
+    let ours = term(100, "vmoperator.jdrupes.org/kvm");
+    let if_present = Some("vmoperator.jdrupes.org/kvm-if-present");
+    let (auto, none) = (settings::Policy::Auto, Value::Null);
+    assert_eq!(
+        affinity(if_present, auto, none.clone()),
+        preferring(json!([ours]))
+    );
+    // The preferences of the VM remain.
+    let users = term(5, "example.org/fast");
+    let expected = preferring(json!([users, ours]));
+    assert_eq!(
+        affinity(if_present, auto, preferring(json!([users]))),
+        expected
+    );
+    for (resource, policy) in [
+        (None, auto),
+        (Some(names::RESOURCE_KVM), auto),
+        (if_present, settings::Policy::Tcg),
+    ] {
+        assert_eq!(
+            affinity(resource, policy, none.clone()),
+            none,
+            "{resource:?}"
+        );
+    }
+}
+
+#[test]
 fn a_display_without_a_password_is_not_open_on_the_nodes_address() {
     let address = |networks: Value, generate: bool| {
         let display = json!({"spice": {"port": 5900, "generateSecret": generate}});
