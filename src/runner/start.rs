@@ -223,7 +223,10 @@ async fn select_acceleration(
                 program: Path::new(kvm::OWN_PROGRAM),
                 device: Path::new(kvm::DEVICE),
             };
-            kvm::select_acceleration(accelerator, kvm_check, signals.shutdown.requested()).await
+            let shutdown = async {
+                signals.shutdown.requested().await;
+            };
+            kvm::select_acceleration(accelerator, kvm_check, shutdown).await
         }
     }
 }

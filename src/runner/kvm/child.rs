@@ -98,7 +98,7 @@ impl Check<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true);
-        child::terminate_with_parent(command.as_std_mut());
+        child::interrupt_with_parent(command.as_std_mut());
         command.spawn()
     }
 }
