@@ -31,6 +31,8 @@ pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the TPM of the VM runs. Reported by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
+/// Condition: QEMU answers commands. Reported by the runner while the VM runs.
+pub const QEMU_RESPONSIVE: &str = "QemuResponsive";
 /// Condition: the running VM has the values of its configuration file. Reported by the runner while the VM runs.
 pub const CONFIG_IN_SYNC: &str = "ConfigInSync";
 
@@ -40,6 +42,8 @@ pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 /// Condition: the PVCs of the disks have the configuration of the VM. Written by the operator while it is false, otherwise
 /// absent.
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
+/// Condition: at most one disk of the VM has no name. Written by the operator while it is false, otherwise absent.
+pub const DISKS_NAMED: &str = "DisksNamed";
 /// Condition: a field of the VM has no effect. Written by the operator while it is true, otherwise absent.
 pub const IGNORED_FIELD: &str = "IgnoredField";
 /// Condition: the VM's Service of type `LoadBalancer` has the configured content. Written by the operator while it is false,
@@ -57,7 +61,7 @@ pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Additional conditions of the operator, which are absent while there is nothing to report.
-pub const ADDITIONAL: [&str; 7] = [
+pub const ADDITIONAL: [&str; 8] = [
     RESOURCES_IN_SYNC,
     DISKS_IN_SYNC,
     SERVICE_IN_SYNC,
@@ -65,6 +69,7 @@ pub const ADDITIONAL: [&str; 7] = [
     RESTART_REQUIRED,
     MEDIA_FETCHED,
     DATA_ACCESSIBLE,
+    DISKS_NAMED,
 ];
 
 /// The conditions that every VM has from its creation. Clients of the Java VM-Operator rely on their presence.
@@ -77,7 +82,7 @@ pub const INITIAL: [&str; 5] = [
 ];
 
 /// The conditions that a runner reports.
-pub const OF_RUNNER: [&str; 12] = [
+pub const OF_RUNNER: [&str; 13] = [
     RUNNING,
     BOOTED,
     VMOP_AGENT_CONNECTED,
@@ -89,6 +94,7 @@ pub const OF_RUNNER: [&str; 12] = [
     STORAGE_HEALTHY,
     MEDIA_READY,
     TPM_HEALTHY,
+    QEMU_RESPONSIVE,
     CONFIG_IN_SYNC,
 ];
 
@@ -143,11 +149,12 @@ pub enum ReadyReason {
         message = "correct the VM, or the cause that the message names"
     )]
     Rejected,
-    /// No node offers the extended resource that gives a pod /dev/kvm.
+    /// No node offers the extended resource that gives a pod /dev/kvm. The device plugin is not installed or does not run yet, or
+    /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
     #[strum(
-        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm`",
-        message = "install the device plugin on nodes that have /dev/kvm (kubectl apply -k deploy/device-plugin), or set \
-            accelerator.policy to tcg in the operator's ConfigMap"
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
+        message = "look at the DaemonSet of the device plugin (kubectl get daemonset vm-device-plugin -n kube-system), install it \
+            (kubectl apply -k deploy/device-plugin), or change accelerator.kvmResource in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
@@ -236,7 +243,7 @@ pub enum ReadyReason {
     )]
     PodWarning,
     /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
-    /// that doubles from 1 s to 5 min.
+    /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
     #[strum(
         detailed_message = "the end of the pod: see the table below",
         message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
@@ -265,6 +272,26 @@ pub enum ReadyReason {
             power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
+    /// QEMU does not answer commands, so the guest probably hangs.
+    #[strum(
+        detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
+        message = "check whether the VM's storage and its node are overloaded or do not answer; if QEMU stays silent, power the VM off, and it \
+            starts again: kubectl exec {} -- vm-runner power-off"
+    )]
+    QemuSilent,
+    /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
+    #[strum(
+        detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
+        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; the guest \
+            then continues within 15 s"
+    )]
+    DiskFull,
+    /// A disk reports errors. QEMU has paused the guest until the disk works.
+    #[strum(
+        detailed_message = "condition `StorageHealthy`, reason `DiskError`, while `CpusInSync` has the reason `GuestPaused`",
+        message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
+    )]
+    DiskError,
     /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
@@ -386,15 +413,19 @@ condition_reasons! {
     TcgRequested: ACCELERATED;
     /// The guest is emulated: the pod has no usable /dev/kvm.
     KvmNotAvailable: ACCELERATED;
-    /// The guest is emulated: a test run with KVM failed.
+    /// The guest is emulated: KVM does not execute the first instructions of a guest; the message names the step.
     KvmDoesNotWork: ACCELERATED;
-    /// The guest is emulated: KVM does not support `cpuModel`; the message names supported models.
-    CpuModelRefused: ACCELERATED;
+    /// The guest is emulated: the check of KVM did not end in time. The next start checks again.
+    KvmCheckTimedOut: ACCELERATED;
+    /// The guest is emulated: QEMU was started with KVM before, and KVM failed within 120 s.
+    KvmFailed: ACCELERATED;
     /// QEMU chooses the accelerator.
     Unset: ACCELERATED;
 
     /// CPUs, memory or CD images of the guest are as configured.
     AsConfigured: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
+    /// QEMU has paused the guest because of a disk, so the guest applies no change.
+    GuestPaused: CPUS_IN_SYNC;
     /// The guest does not release a CPU; the message contains the guest's reason.
     RefusedByGuest: CPUS_IN_SYNC;
     /// The guest or the CD drive has not applied the change; the message names the cause.
@@ -407,9 +438,14 @@ condition_reasons! {
     /// The display does not have the configured password or password expiry; the message names the cause.
     PasswordNotSet: CONFIG_IN_SYNC;
     /// The QMP connection is closed. The guest continues, and changes take effect only at the next start.
-    MonitorLost: CONFIG_IN_SYNC;
+    MonitorLost: CONFIG_IN_SYNC, QEMU_RESPONSIVE;
     /// The change takes effect at the next start.
     RestartNeeded: CONFIG_IN_SYNC;
+
+    /// QEMU answers commands.
+    Responsive: QEMU_RESPONSIVE;
+    /// QEMU has not answered two commands in a row, which have 10 s each. The guest probably hangs.
+    QemuSilent: QEMU_RESPONSIVE;
 
     /// No disk has reported an error since the guest's boot.
     Healthy: STORAGE_HEALTHY;
@@ -457,12 +493,16 @@ condition_reasons! {
     NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod; if it belongs to a VM, give that VM another name";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
+    /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
+    UnnamedDisks: DISKS_NAMED;
     /// Fields of the VM have no effect; the message names them.
     NoEffect: IGNORED_FIELD;
     /// Changes of fields take effect at the next start; the message names the fields.
     SpecChanged: RESTART_REQUIRED;
     /// The runner cannot read or write a volume of the VM. The message contains user ID, path and the command to correct it.
     DataNotAccessible: DATA_ACCESSIBLE;
+    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to accept the loss.
+    DataMissing: DATA_ACCESSIBLE;
 
     /// Each CD image is in the image repository.
     Fetched: MEDIA_FETCHED;
@@ -562,6 +602,21 @@ impl Wanted {
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// The message of a VM whose guest is emulated, although acceleration was requested.
+#[must_use]
+pub fn emulation(conditions: &[Condition]) -> Option<&str> {
+    // An emulated VM of which this is the configuration.
+    let as_configured = [ConditionReason::TcgRequested, ConditionReason::Unset];
+    find(conditions, ACCELERATED)
+        .filter(|c| c.status == "False")
+        .filter(|c| {
+            as_configured
+                .iter()
+                .all(|reason| c.reason != reason.as_str())
+        })
+        .map(|c| c.message.as_str())
 }
 
 /// Whether the condition of a type is present and `True`.

@@ -1,27 +1,24 @@
 //! The command line: `vm-operator device-plugin`.
 
-use crate::device_plugin::device::{Device, Offer};
-use crate::device_plugin::keep::{Pace, keep};
+use crate::device_plugin::host::{Device, Host};
+use crate::device_plugin::offer::{Offer, SLOTS, offers};
+use crate::device_plugin::plugin::{Stopped, Timing, serve};
 use crate::telemetry::logs;
 use clap::ValueEnum;
 use std::path::PathBuf;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tracing::level_filters::LevelFilter;
 
-/// The options, as typed.
+/// The kernel's list of devices such as `/dev/kvm`, which is the same in each container.
+const SYS_MISC: &str = "/sys/class/misc";
+
+/// The options.
 #[derive(clap::Args, Debug)]
 pub struct DevicePlugin {
-    /// A device to offer; may be given several times [default: all]
+    /// A device to offer; can be repeated [default: all]
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<Device>,
-    /// Number of containers of this node that can have each device at a time
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    slots: u32,
-    /// Offer the slots of kvm also on a node without /dev/kvm: VMs that request it are emulated there
-    #[arg(long, value_name = "NAME")]
-    offer_without_device: Vec<Device>,
-    /// Directory in which the kubelet looks for plugins
+    /// Directory of the kubelet for device plugins
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -31,84 +28,108 @@ pub struct DevicePlugin {
     /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
+    /// Directory of the node for the plugin's own device nodes, mounted at the same path
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "/run/vm-device-plugin"
+    )]
+    device_dir: PathBuf,
     /// Level of the log: error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
     /// Format of the log: lines for people, or a JSON object in each line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
+    /// Accepted for manifests of earlier versions.
+    #[arg(long, hide = true)]
+    offer_without_device: Vec<Device>,
+    /// Accepted for manifests of earlier versions, without an effect.
+    #[arg(long, hide = true)]
+    slots: Option<u32>,
 }
 
-/// Why the plugin does not start.
+/// An error with which the plugin exits.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
-    /// An option that the parser does not know to be wrong.
-    #[error("--offer-without-device {0}: a VM cannot do without it; only kvm is allowed")]
-    Needed(&'static str),
-    /// Likewise.
-    #[error("--offer-without-device {0}: it is not offered; give --device {0} too")]
-    NotOffered(&'static str),
-    /// There is no kubelet.
+    /// The option names a device that VMs cannot do without.
     #[error(
-        "{0}: {1}; give the kubelet's directory of plugins by --plugin-dir, and mount it if this is a container"
+        "--offer-without-device {0}: only kvm is allowed, because VMs with tap networks need /dev/net/tun"
+    )]
+    DeviceNeeded(&'static str),
+    /// The directory of the kubelet cannot be read.
+    #[error(
+        "{0}: {1}; give the directory of the kubelet by --plugin-dir, and mount it if this is a container"
     )]
     Directory(PathBuf, std::io::Error),
-    /// The system refuses a runtime or signals.
+    /// The plugin has to register again.
+    #[error("{0}")]
+    Stopped(#[from] Stopped),
+    /// No runtime or no signals.
     #[error("cannot start: {0}")]
     System(#[from] std::io::Error),
 }
 
 impl DevicePlugin {
-    /// What is to be offered, each device once.
-    ///
-    /// # Errors
-    /// If an option makes no sense.
     fn offers(&self) -> Result<Vec<Offer>, Fatal> {
         let mut devices = self.devices.clone();
         if devices.is_empty() {
             devices = Device::value_variants().to_vec();
         }
-        devices.sort_unstable();
-        devices.dedup();
-        for device in &self.offer_without_device {
-            if *device != Device::Kvm {
-                return Err(Fatal::Needed(device.name()));
-            }
-            if !devices.contains(device) {
-                return Err(Fatal::NotOffered(device.name()));
-            }
+        let mut without_device = self.offer_without_device.iter();
+        if let Some(device) = without_device.find(|device| **device != Device::Kvm) {
+            return Err(Fatal::DeviceNeeded(device.name()));
         }
-        let offer = |device| Offer {
-            device,
-            slots: self.slots,
-            without_device: self.offer_without_device.contains(&device),
-            host_dev: self.host_dev.clone(),
-        };
-        Ok(devices.into_iter().map(offer).collect())
+        Ok(offers(&devices, !self.offer_without_device.is_empty()))
+    }
+
+    /// Warnings about options of earlier versions.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if !self.offer_without_device.is_empty() {
+            warnings.push(
+                "--offer-without-device is deprecated; remove it, and set accelerator.kvmResource in the operator's ConfigMap to \
+                 vmoperator.jdrupes.org/kvm-if-present"
+                    .to_owned(),
+            );
+        }
+        if self.slots.is_some() {
+            warnings.push(format!(
+                "--slots has no effect, because each resource has {SLOTS} slots; remove it, and limit VMs by a ResourceQuota"
+            ));
+        }
+        warnings
     }
 
     /// Serves until SIGTERM or SIGINT.
     ///
     /// # Errors
-    /// If it cannot start. What goes wrong later is in the log, and tried again.
+    /// The plugin cannot start, or has to start again.
     pub fn run(self) -> Result<(), Fatal> {
         let offers = self.offers()?;
         let _level = logs::begin(self.log_format, self.log_level);
+        for warning in self.warnings() {
+            tracing::warn!("{warning}");
+        }
         std::fs::read_dir(&self.plugin_dir)
             .map_err(|error| Fatal::Directory(self.plugin_dir.clone(), error))?;
+        let host = Host {
+            dev: self.host_dev,
+            sys_misc: SYS_MISC.into(),
+            own: self.device_dir,
+        };
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?
             .block_on(async {
                 let mut terminate = signal(SignalKind::terminate())?;
                 let mut interrupt = signal(SignalKind::interrupt())?;
-                let mut resources = JoinSet::new();
-                for offer in offers {
-                    resources.spawn(keep(offer, self.plugin_dir.clone(), Pace::default()));
+                tokio::select! {
+                    stopped = serve(&offers, &host, &self.plugin_dir, Timing::default()) => return Err(stopped.into()),
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
                 }
-                tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
-                tracing::info!("ending");
-                resources.shutdown().await;
+                tracing::info!("stopping");
                 Ok(())
             })
     }
@@ -125,46 +146,57 @@ mod tests {
         plugin: DevicePlugin,
     }
 
-    /// What is offered (name, slots, without device), or the complaint.
-    fn offers(options: &str) -> Result<Vec<(&'static str, u32, bool)>, String> {
-        let cli = Cli::try_parse_from(["x"].into_iter().chain(options.split_whitespace()))
-            .map_err(|e| e.to_string())?;
-        let offers = cli.plugin.offers().map_err(|fatal| fatal.to_string())?;
+    fn parse(options: &str) -> Result<DevicePlugin, String> {
+        let parsed = Cli::try_parse_from(["x"].into_iter().chain(options.split_whitespace()));
+        parsed.map(|cli| cli.plugin).map_err(|e| e.to_string())
+    }
+
+    /// The resources, each with "without device", or the error.
+    fn offered(options: &str) -> Result<Vec<(&'static str, bool)>, String> {
+        let offers = parse(options)?
+            .offers()
+            .map_err(|fatal| fatal.to_string())?;
         Ok(offers
             .iter()
-            .map(|offer| (offer.device.name(), offer.slots, offer.without_device))
+            .map(|offer| (offer.resource, offer.without_device))
             .collect())
     }
 
+    const KVM: &str = "vmoperator.jdrupes.org/kvm";
+    const KVM_IF_PRESENT: &str = "vmoperator.jdrupes.org/kvm-if-present";
+    const TUN: &str = "vmoperator.jdrupes.org/tun";
+
     #[test]
     fn every_device_is_offered_once_unless_some_are_named() {
-        assert_eq!(
-            offers(""),
-            Ok(vec![
-                ("kvm", 1000, false),
-                ("tun", 1000, false),
-                ("vhost-net", 1000, false)
-            ])
-        );
-        let some =
-            offers("--device tun --device kvm --device tun --slots 5 --offer-without-device kvm");
-        assert_eq!(some, Ok(vec![("kvm", 5, true), ("tun", 5, false)]));
+        let all = vec![(KVM, false), (KVM_IF_PRESENT, true), (TUN, false)];
+        assert_eq!(offered(""), Ok(all.clone()));
+        assert_eq!(offered("--device tun --device kvm --device tun"), Ok(all));
+        assert_eq!(offered("--device tun"), Ok(vec![(TUN, false)]));
     }
 
     #[test]
     fn an_option_that_is_wrong_is_answered_with_what_is_allowed() {
         for (options, allowed) in [
-            ("--device disk", "[possible values: kvm, tun, vhost-net]"),
-            ("--slots 0", "1..=10000"),
-            ("--slots 10001", "1..=10000"),
-            ("--offer-without-device vhost-net", "only kvm is allowed"),
-            (
-                "--device tun --offer-without-device kvm",
-                "give --device kvm too",
-            ),
+            ("--device disk", "[possible values: kvm, tun]"),
+            ("--device vhost-net", "[possible values: kvm, tun]"),
+            ("--offer-without-device tun", "only kvm is allowed"),
         ] {
-            let complaint = offers(options).unwrap_err();
+            let complaint = offered(options).unwrap_err();
             assert!(complaint.contains(allowed), "{options}: {complaint}");
+        }
+    }
+
+    #[test]
+    fn options_of_earlier_versions_are_accepted_with_a_warning() {
+        let options = "--host-dev=/host/dev --log-format=json";
+        assert_eq!(parse(options).unwrap().warnings(), [""; 0]);
+        let without = "--offer-without-device kvm";
+        let expected = vec![(KVM, true), (KVM_IF_PRESENT, true), (TUN, false)];
+        assert_eq!(offered(without), Ok(expected));
+        for (options, next_step) in [(without, KVM_IF_PRESENT), ("--slots 5", "ResourceQuota")] {
+            let warnings = parse(options).unwrap().warnings();
+            assert_eq!(warnings.len(), 1, "{warnings:?}");
+            assert!(warnings[0].contains(next_step), "{warnings:?}");
         }
     }
 }

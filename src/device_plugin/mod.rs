@@ -1,29 +1,28 @@
-//! `vm-operator device-plugin`: offers `/dev/kvm`, `/dev/net/tun` and `/dev/vhost-net` of a node to pods, as resources of
-//! the kubelet. By them a VM's pod gets a device without being privileged.
+//! `vm-operator device-plugin`: offers `/dev/kvm` and `/dev/net/tun` of a node to pods, as extended resources of the kubelet.
+//! With them, a VM's pod gets a device without being privileged.
 //!
 //! ```text
-//!  kubelet.sock ◄── Register ────────── keep ──► service ──► device ──► /dev
-//!     kubelet ──── ListAndWatch, Allocate ──► socket ──┘
+//!  kubelet.sock ◄── Register ─────────────── plugin ──► host ──► /dev
+//!     kubelet ──── ListAndWatch, Allocate ──► service ──► offer
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`cli`] | the command line and the process |
-//! | [`keep`] | one resource: looks after device, kubelet and socket, and registers whenever it has to |
-//! | [`socket`], [`grpc`] | how the kubelet reaches it, and it the kubelet |
-//! | [`service`] | what it answers |
-//! | [`device`] | the devices, and what a container gets |
-//! | [`protocol`] | the kubelet's messages |
+//! | [`plugin`] | sockets, registration, and the reasons to exit |
+//! | [`service`] | the gRPC service that the kubelet calls |
+//! | [`offer`] | (pure) the resources, and the answers to the kubelet |
+//! | [`host`] | the devices of the node, and the device nodes that containers get |
+//! | [`protocol`] | (pure) the messages of the kubelet |
 //!
-//! What always holds: the kubelet is told of a device within a second of its coming or going; nothing is opened, written
-//! or started on the node but sockets in the kubelet's directory.
+//! The plugin opens no device. It writes sockets in the directory of the kubelet and device nodes in a directory of its own.
+//! It remembers nothing: after each change of the kubelet it exits, and the kubelet starts its container again.
 
 pub mod cli;
-pub mod device;
-pub mod grpc;
-pub mod keep;
+pub mod host;
+pub mod offer;
+pub mod plugin;
 pub mod protocol;
 pub mod service;
-pub mod socket;
 #[cfg(test)]
 mod tests;

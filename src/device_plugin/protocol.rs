@@ -1,56 +1,51 @@
-//! (pure) The kubelet's device plugin API, version v1beta1: its messages, paths and words, as
-//! `k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto` defines them. Of the messages only the fields that are used
-//! here; the others are skipped by whoever reads them.
+//! (pure) The kubelet's device plugin API, version v1beta1, as `k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto` defines it.
+//!
+//! Messages have only the fields that are used here. A reader of protocol buffers skips unknown fields.
 
 /// Version of the API.
 pub const VERSION: &str = "v1beta1";
-/// Where the kubelet listens, in its directory of plugins.
+/// File name of the socket on which the kubelet listens, in its directory for device plugins.
 pub const KUBELET_SOCKET: &str = "kubelet.sock";
 
 /// The kubelet's only method.
 pub const REGISTER: &str = "/v1beta1.Registration/Register";
 
-/// Method of a plugin: what the kubelet is to call.
+/// Method of a plugin: the optional methods that the kubelet shall call.
 pub const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";
-/// Method of a plugin: the stream of what it has.
+/// Method of a plugin: the stream of its devices.
 pub const LIST_AND_WATCH: &str = "/v1beta1.DevicePlugin/ListAndWatch";
-/// Method of a plugin: what a container gets.
+/// Method of a plugin: the device nodes of new containers.
 pub const ALLOCATE: &str = "/v1beta1.DevicePlugin/Allocate";
-/// Method of a plugin: which of the free devices would be best.
-pub const PREFER: &str = "/v1beta1.DevicePlugin/GetPreferredAllocation";
-/// Method of a plugin: a container is about to start.
-pub const PRE_START: &str = "/v1beta1.DevicePlugin/PreStartContainer";
-
-/// [`Device::health`] of a device that can be had.
+/// [`Device::health`] of a device that containers can get.
 pub const HEALTHY: &str = "Healthy";
-/// [`Device::health`] of a device that cannot.
+/// [`Device::health`] of any other device.
 pub const UNHEALTHY: &str = "Unhealthy";
 
-/// Nothing to say. Also stands for the answers to [`PREFER`] and [`PRE_START`], which the kubelet is told not to ask.
+/// A message without fields.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Empty {}
 
-/// What the kubelet is to call besides the necessary. Default: nothing.
+/// The optional methods that the kubelet shall call. Default: none, and this plugin has none.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Options {
-    /// [`PRE_START`].
+    /// `PreStartContainer`.
     #[prost(bool, tag = "1")]
     pub pre_start_required: bool,
-    /// [`PREFER`].
+    /// `GetPreferredAllocation`.
     #[prost(bool, tag = "2")]
     pub get_preferred_allocation_available: bool,
 }
 
-/// A plugin makes itself known.
+/// The registration of a resource.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RegisterRequest {
     /// [`VERSION`].
     #[prost(string, tag = "1")]
     pub version: String,
-    /// Name of the plugin's socket, which is in the kubelet's directory.
+    /// File name of the plugin's socket in the kubelet's directory.
     #[prost(string, tag = "2")]
     pub endpoint: String,
-    /// What pods ask for.
+    /// The extended resource that pods request.
     #[prost(string, tag = "3")]
     pub resource_name: String,
     /// The same as the answer to [`OPTIONS`].
@@ -58,7 +53,7 @@ pub struct RegisterRequest {
     pub options: Option<Options>,
 }
 
-/// All devices, each time that one changes.
+/// All devices. It is sent again after each change.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListAndWatchResponse {
     /// In any order.
@@ -66,7 +61,7 @@ pub struct ListAndWatchResponse {
     pub devices: Vec<Device>,
 }
 
-/// What one container can have.
+/// A device that one container at a time can get.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Device {
     /// At most 63 characters.
@@ -77,7 +72,7 @@ pub struct Device {
     pub health: String,
 }
 
-/// Containers are about to be made.
+/// A request for devices of new containers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateRequest {
     /// One for each container.
@@ -85,15 +80,15 @@ pub struct AllocateRequest {
     pub container_requests: Vec<ContainerAllocateRequest>,
 }
 
-/// A container is about to be made.
+/// The devices of a new container.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerAllocateRequest {
-    /// [`Device::id`] of each device that it is to have.
+    /// [`Device::id`] of each device.
     #[prost(string, repeated, tag = "1")]
     pub devices_ids: Vec<String>,
 }
 
-/// What the containers get.
+/// The answer to [`AllocateRequest`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct AllocateResponse {
     /// One for each container, in the order of the request.
@@ -101,10 +96,10 @@ pub struct AllocateResponse {
     pub container_responses: Vec<ContainerAllocateResponse>,
 }
 
-/// What a container gets.
+/// The device nodes of a new container.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerAllocateResponse {
-    /// Device nodes. May be empty.
+    /// Can be empty.
     #[prost(message, repeated, tag = "3")]
     pub devices: Vec<DeviceSpec>,
 }
@@ -118,7 +113,7 @@ pub struct DeviceSpec {
     /// On the node.
     #[prost(string, tag = "2")]
     pub host_path: String,
-    /// Of `r`, `w` and `m` (make nodes).
+    /// Letters: `r` to read, `w` to write, `m` to create device nodes.
     #[prost(string, tag = "3")]
     pub permissions: String,
 }
@@ -128,7 +123,7 @@ mod tests {
     use super::*;
     use prost::Message;
 
-    /// What the kubelet writes is told by the numbers of the fields, which no compiler compares.
+    /// The kubelet identifies fields by their numbers, which no compiler compares.
     #[test]
     fn the_messages_have_the_bytes_that_the_kubelet_writes_and_reads() {
         let request = RegisterRequest {

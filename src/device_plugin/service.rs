@@ -1,175 +1,110 @@
-//! What one resource answers to the kubelet.
+//! The gRPC service of one resource, which the kubelet calls.
+//!
+//! It is written by hand: code generated from the kubelet's definition would be ten times as long, and need a compiler for it.
 
-use crate::device_plugin::device::{Offer, Refusal};
-use crate::device_plugin::grpc::Answer;
+use crate::device_plugin::host::HostDevices;
+use crate::device_plugin::offer::Offer;
 use crate::device_plugin::protocol::{
     self, AllocateRequest, AllocateResponse, Empty, ListAndWatchResponse, Options,
 };
 use futures::Stream;
+use futures::future::BoxFuture;
 use futures::stream::unfold;
-use hyper::body::Incoming;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::server::Grpc;
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
 
-/// A resource, to which the kubelet's connections share access.
+/// The service of one resource.
 #[derive(Clone)]
 pub struct Service {
-    offer: Arc<Offer>,
-    is_there: Arc<watch::Sender<bool>>,
-    streams: Streams,
+    /// The resource.
+    pub offer: Offer,
+    /// The devices of the node. Each stream to the kubelet has a receiver.
+    pub present: Arc<watch::Sender<HostDevices>>,
 }
 
 impl Service {
-    /// A resource that nobody watches yet.
-    #[must_use]
-    pub fn new(offer: Offer) -> Self {
-        let is_there = watch::Sender::new(offer.is_there());
-        Self {
-            offer: Arc::new(offer),
-            is_there: Arc::new(is_there),
-            streams: Streams::default(),
-        }
+    /// The list of slots, and again after each change.
+    fn watch(&self) -> impl Stream<Item = Result<ListAndWatchResponse, Status>> + Send + use<> {
+        let mut present = self.present.subscribe();
+        present.mark_changed();
+        unfold((present, self.offer), |(mut present, offer)| async move {
+            present.changed().await.ok()?;
+            let list = offer.list(&present.borrow_and_update());
+            Some((Ok(list), (present, offer)))
+        })
     }
 
-    /// Looks whether the device is there; if that has changed, the kubelet is told.
-    pub fn look(&self) -> bool {
-        let is_there = self.offer.is_there();
-        let changed = self
-            .is_there
-            .send_if_modified(|known| std::mem::replace(known, is_there) != is_there);
-        if changed {
-            tracing::info!(
-                resource = self.offer.device.resource(),
-                is_there,
-                "the device has changed"
-            );
-        }
-        is_there
-    }
-
-    /// Who watches.
-    #[must_use]
-    pub fn streams(&self) -> &Streams {
-        &self.streams
-    }
-
-    fn watch(self) -> impl Stream<Item = Result<ListAndWatchResponse, Status>> + Send + 'static {
-        let mut changes = self.is_there.subscribe();
-        changes.mark_changed();
-        unfold(
-            (changes, self.offer, self.streams.begin()),
-            |(mut changes, offer, stream)| async move {
-                // Its sender lives as long as the service.
-                changes.changed().await.ok()?;
-                let list = offer.list(*changes.borrow_and_update());
-                Some((Ok(list), (changes, offer, stream)))
-            },
-        )
-    }
-
-    fn allocate(&self, asked: &AllocateRequest) -> Result<AllocateResponse, Status> {
-        let resource = self.offer.device.resource();
-        let given = self.offer.allocate(asked, self.look());
-        match &given {
-            Ok(given) => {
-                let devices: usize = given
-                    .container_responses
-                    .iter()
-                    .map(|one| one.devices.len())
-                    .sum();
+    fn allocate(&self, request: &AllocateRequest) -> Result<AllocateResponse, Status> {
+        let resource = self.offer.resource;
+        let response = self.offer.allocate(request, &self.present.borrow());
+        match &response {
+            Ok(response) => {
+                let containers = &response.container_responses;
+                let devices: usize = containers.iter().map(|c| c.devices.len()).sum();
                 tracing::info!(
                     resource,
-                    containers = given.container_responses.len(),
+                    containers = containers.len(),
                     devices,
                     "allocated"
                 );
             }
-            Err(refusal) => tracing::warn!(resource, %refusal, "not allocated"),
+            Err(error) => tracing::warn!(resource, %error, "not allocated"),
         }
-        given.map_err(|refusal| match refusal {
-            Refusal::NoSuchSlot(..) => Status::not_found(refusal.to_string()),
-            Refusal::Gone(_) => Status::failed_precondition(refusal.to_string()),
-        })
+        response.map_err(|error| Status::failed_precondition(error.to_string()))
     }
-}
 
-impl Answer for Service {
-    async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
+    async fn respond(self, request: http::Request<Body>) -> http::Response<Body> {
         match request.uri().path() {
             protocol::OPTIONS => unary(request, |Empty {}| Ok(Options::default())).await,
-            protocol::ALLOCATE => {
-                unary(request, |asked: AllocateRequest| self.allocate(&asked)).await
-            }
-            // The kubelet is told that it need not ask these; then "as you like" is a right answer.
-            protocol::PREFER | protocol::PRE_START => unary(request, |Empty {}| Ok(Empty {})).await,
+            protocol::ALLOCATE => unary(request, |message| self.allocate(&message)).await,
             protocol::LIST_AND_WATCH => {
-                let begin = tower::service_fn(|_: Request<Empty>| {
-                    let stream = self.clone().watch();
+                let watch = tower::service_fn(|_: Request<Empty>| {
+                    let stream = self.watch();
                     async { Ok::<_, Status>(Response::new(stream)) }
                 });
                 let codec = ProstCodec::<ListAndWatchResponse, Empty>::default();
-                Grpc::new(codec).server_streaming(begin, request).await
+                Grpc::new(codec).server_streaming(watch, request).await
             }
             other => Status::unimplemented(format!("there is no method {other}")).into_http(),
         }
     }
 }
 
-async fn unary<M1, M2>(
-    request: http::Request<Incoming>,
-    mut answer: impl FnMut(M1) -> Result<M2, Status> + Send,
+impl tower::Service<http::Request<Body>> for Service {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move { Ok(service.respond(request).await) })
+    }
+}
+
+/// Answers a call with one message.
+pub(super) async fn unary<M1, M2>(
+    request: http::Request<Body>,
+    mut respond: impl FnMut(M1) -> Result<M2, Status> + Send,
 ) -> http::Response<Body>
 where
     M1: prost::Message + Default + 'static,
     M2: prost::Message + 'static,
 {
-    let service = tower::service_fn(|asked: Request<M1>| {
-        let answer = answer(asked.into_inner()).map(Response::new);
-        async { answer }
+    let service = tower::service_fn(|request: Request<M1>| {
+        let response = respond(request.into_inner()).map(Response::new);
+        async { response }
     });
     Grpc::new(ProstCodec::<M2, M1>::default())
         .unary(service, request)
         .await
-}
-
-/// The streams of one resource: how many there are, and when the last one ended.
-#[derive(Clone, Default)]
-pub struct Streams(Arc<Mutex<(usize, Option<Instant>)>>);
-
-impl Streams {
-    fn begin(&self) -> OneStream {
-        self.with(|(live, _)| *live += 1);
-        OneStream(self.clone())
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn live(&self) -> usize {
-        self.with(|(live, _)| *live)
-    }
-
-    /// When one ended last.
-    #[must_use]
-    pub fn ended(&self) -> Option<Instant> {
-        self.with(|(_, ended)| *ended)
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut (usize, Option<Instant>)) -> T) -> T {
-        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Counts as long as it lives.
-struct OneStream(Streams);
-
-impl Drop for OneStream {
-    fn drop(&mut self) {
-        self.0
-            .with(|streams| *streams = (streams.0.saturating_sub(1), Some(Instant::now())));
-    }
 }

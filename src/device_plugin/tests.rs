@@ -1,263 +1,106 @@
-//! A plugin and a played kubelet, which talk through sockets in a directory.
+//! The plugin and a simulated kubelet, which communicate through sockets in a directory.
 
-use crate::device_plugin::device::{Device, Offer};
-use crate::device_plugin::grpc::{Answer, call, connect, serve};
-use crate::device_plugin::keep::{Pace, keep};
+use crate::device_plugin::host::Device;
+use crate::device_plugin::host::fake::Node;
+use crate::device_plugin::offer::offers;
+use crate::device_plugin::plugin::{Stopped, Timing, serve};
 use crate::device_plugin::protocol::{
     ALLOCATE, AllocateRequest, AllocateResponse, ContainerAllocateRequest, Empty, HEALTHY,
     KUBELET_SOCKET, LIST_AND_WATCH, ListAndWatchResponse, OPTIONS, Options, REGISTER,
-    RegisterRequest, UNHEALTHY, VERSION,
+    RegisterRequest, VERSION,
 };
-use hyper::body::Incoming;
-use std::os::unix::fs::{FileTypeExt, symlink};
+use crate::device_plugin::service::unary;
+use futures::future::BoxFuture;
+use http::uri::PathAndQuery;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinHandle};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
-use tonic::server::Grpc;
-use tonic::{Code, Request, Response, Status};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-const SLOTS: u32 = 3;
-const SOCKET: &str = "vmoperator-tun.sock";
 const MS: Duration = Duration::from_millis(1);
-/// Longest time for what takes milliseconds, on a busy machine.
+/// Maximum time of a step that takes milliseconds, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
+const KVM: &str = "vmoperator.jdrupes.org/kvm";
+const KVM_IF_PRESENT: &str = "vmoperator.jdrupes.org/kvm-if-present";
+const TUN: &str = "vmoperator.jdrupes.org/tun";
+const TIMING: Timing = Timing {
+    interval: Duration::from_millis(10),
+    registration_max: LIMIT,
+    streams_max: Duration::from_millis(200),
+};
 
-/// A node: a directory of plugins and a `/dev`.
-struct Node(TempDir);
-
-impl Node {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["plugins", "dev", "dev/net"] {
-            std::fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        let node = Self(dir);
-        node.plug();
-        node
-    }
-
-    fn plugins(&self) -> PathBuf {
-        self.0.path().join("plugins")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.plugins().join(SOCKET)
-    }
-
-    fn device(&self) -> PathBuf {
-        self.0.path().join("dev/net/tun")
-    }
-
-    fn plug(&self) {
-        symlink("/dev/null", self.device()).unwrap();
-    }
-
-    fn unplug(&self) {
-        std::fs::remove_file(self.device()).unwrap();
-    }
-
-    /// Takes the device away and brings it back, ten times. The kubelet receives each change, and each takes a look of the
-    /// plugin. Of two plugins both send their slots, and the kubelet has those that arrived last.
-    async fn is_followed(&self, kubelet: &Running) {
-        let are_all = |healthy: bool| {
-            let slots = kubelet.slots();
-            slots.is_some_and(|(up, down)| if healthy { down == 0 } else { up == 0 })
-        };
-        for _ in 0..10 {
-            self.unplug();
-            eventually("all slots are unhealthy", || are_all(false)).await;
-            self.plug();
-            eventually("all slots are healthy", || are_all(true)).await;
-        }
-    }
-
-    fn offer(&self) -> Offer {
-        Offer {
-            device: Device::Tun,
-            slots: SLOTS,
-            without_device: false,
-            host_dev: self.0.path().join("dev"),
-        }
-    }
-
-    fn plugin(&self) -> Plugin {
-        self.plugin_of(self.offer())
-    }
-
-    fn plugin_of(&self, offer: Offer) -> Plugin {
-        let pace = Pace {
-            look: MS * 10,
-            longest: MS * 100,
-            registering: MS * 2000,
-            puts_away: MS * 30,
-            stream_begins: MS * 500,
-        };
-        Plugin(tokio::spawn(keep(offer, self.plugins(), pace)))
-    }
-
-    fn sockets(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.plugins())
-            .unwrap()
-            .map(Result::unwrap);
-        let sockets = entries.filter(|entry| entry.file_type().unwrap().is_socket());
-        sockets
-            .map(|entry| entry.file_name().into_string().unwrap())
-            .collect()
-    }
+/// Runs the plugin until it exits.
+fn plugin(node: &Node) -> JoinHandle<Stopped> {
+    let (host, dir) = (node.host.clone(), plugin_dir(node));
+    std::fs::create_dir_all(&dir).unwrap();
+    tokio::spawn(async move {
+        let offers = offers(&[Device::Kvm, Device::Tun], false);
+        serve(&offers, &host, &dir, TIMING).await
+    })
 }
 
-struct Plugin(JoinHandle<()>);
-
-impl Plugin {
-    /// As by SIGTERM.
-    async fn end(self) {
-        self.0.abort();
-        assert!(self.0.await.unwrap_err().is_cancelled());
-    }
+fn plugin_dir(node: &Node) -> PathBuf {
+    node.path("plugins")
 }
 
-/// What a kubelet knows, and does.
-#[derive(Clone, Default)]
-struct Kubelet(Arc<Mutex<Known>>);
-
-#[derive(Default)]
-struct Known {
-    /// Registrations, in order.
-    registered: Vec<RegisterRequest>,
-    /// What the streams have said last.
-    list: Option<ListAndWatchResponse>,
-    /// The connection for the resource, of which there is one.
-    client: Option<AbortHandle>,
-    streams: usize,
-    /// What it says to the next registrations.
-    refusals: Vec<Status>,
-    plugins: PathBuf,
+fn socket(node: &Node, name: &str) -> PathBuf {
+    plugin_dir(node).join(format!("vmoperator-{name}.sock"))
 }
 
-/// A kubelet that runs. Dropped, it is gone, with all its connections.
-struct Running {
-    kubelet: Kubelet,
-    serving: JoinHandle<()>,
-}
-
-impl Kubelet {
-    /// As the real one: it removes all sockets that it finds, and then listens.
-    fn start(self, node: &Node) -> Running {
-        for socket in node.sockets() {
-            std::fs::remove_file(node.plugins().join(socket)).unwrap();
-        }
-        self.0.lock().unwrap().plugins = node.plugins();
-        let listener = UnixListener::bind(node.plugins().join(KUBELET_SOCKET)).unwrap();
-        Running {
-            kubelet: self.clone(),
-            serving: tokio::spawn(serve(listener, self)),
-        }
-    }
-
-    async fn register(self, request: RegisterRequest) -> Result<Response<Empty>, Status> {
-        let (refusal, socket) = {
-            let mut known = self.0.lock().unwrap();
-            (known.refusals.pop(), known.plugins.join(&request.endpoint))
-        };
-        if let Some(refusal) = refusal {
-            return Err(refusal);
-        }
-        let options: Options = call(&socket, OPTIONS, Empty {}).await?;
-        assert_eq!(options, Options::default());
-        let stream = tokio::spawn(self.clone().watch(socket));
-        let mut known = self.0.lock().unwrap();
-        known.registered.push(request);
-        // The older client is forgotten, but its stream goes on.
-        known.client = Some(stream.abort_handle());
-        Ok(Response::new(Empty {}))
-    }
-
-    async fn watch(self, socket: PathBuf) {
-        /// However the stream ends, the resource's client is put away, be it another one by now: so does the real one.
-        struct Ends(Kubelet);
-        impl Drop for Ends {
-            fn drop(&mut self) {
-                let mut known = self.0.0.lock().unwrap();
-                (known.streams, known.list) = (known.streams - 1, None);
-                known.client.take().inspect(AbortHandle::abort);
-            }
-        }
-        self.0.lock().unwrap().streams += 1;
-        let ends = Ends(self);
-        let mut stream = streaming(&socket).await;
-        while let Ok(Some(list)) = stream.message().await {
-            ends.0.0.lock().unwrap().list = Some(list);
-        }
-    }
-}
-
-async fn streaming(socket: &Path) -> tonic::Streaming<ListAndWatchResponse> {
-    let mut grpc = connect(socket).await.unwrap();
-    grpc.ready().await.unwrap();
-    let path = http::uri::PathAndQuery::from_static(LIST_AND_WATCH);
-    let codec = ProstCodec::<Empty, ListAndWatchResponse>::default();
-    grpc.server_streaming(Request::new(Empty {}), path, codec)
-        .await
+fn sockets(node: &Node) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(plugin_dir(node))
         .unwrap()
-        .into_inner()
+        .map(Result::unwrap);
+    let sockets = entries.filter(|entry| entry.file_type().unwrap().is_socket());
+    sockets.map(|entry| entry.path()).collect()
 }
 
-impl Answer for Kubelet {
-    async fn answer(self, request: http::Request<Incoming>) -> http::Response<Body> {
-        assert_eq!(request.uri().path(), REGISTER);
-        let register = tower::service_fn(|request: Request<RegisterRequest>| {
-            self.clone().register(request.into_inner())
-        });
-        Grpc::new(ProstCodec::<Empty, RegisterRequest>::default())
-            .unary(register, request)
-            .await
-    }
+async fn client(socket: &Path) -> Grpc<Channel> {
+    let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).unwrap();
+    let mut grpc = Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    grpc
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.serving.abort();
-        self.kubelet
-            .0
-            .lock()
-            .unwrap()
-            .client
-            .take()
-            .inspect(AbortHandle::abort);
-    }
+async fn call<M1, M2>(socket: &Path, method: &'static str, message: M1) -> Result<M2, Status>
+where
+    M1: prost::Message + 'static,
+    M2: prost::Message + Default + 'static,
+{
+    let (path, codec) = (PathAndQuery::from_static(method), ProstCodec::default());
+    let mut grpc = client(socket).await;
+    let response = grpc.unary(Request::new(message), path, codec).await?;
+    Ok(response.into_inner())
 }
 
-impl Running {
-    fn known<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
-        f(&mut self.kubelet.0.lock().unwrap())
-    }
+async fn list_and_watch(socket: &Path) -> Streaming<ListAndWatchResponse> {
+    let path = PathAndQuery::from_static(LIST_AND_WATCH);
+    let codec = ProstCodec::<Empty, ListAndWatchResponse>::default();
+    let mut grpc = client(socket).await;
+    let response = grpc.server_streaming(Request::new(Empty {}), path, codec);
+    response.await.unwrap().into_inner()
+}
 
-    fn registrations(&self) -> usize {
-        self.known(|known| known.registered.len())
-    }
-
-    /// How many slots are healthy and how many are not.
-    fn slots(&self) -> Option<(usize, usize)> {
-        self.known(|known| {
-            let devices = &known.list.as_ref()?.devices;
-            let count = |health| {
-                devices
-                    .iter()
-                    .filter(|device| device.health == health)
-                    .count()
-            };
-            Some((count(HEALTHY), count(UNHEALTHY)))
-        })
-    }
-
-    async fn has(&self, slots: (usize, usize)) {
-        eventually("the kubelet has its slots", || self.slots() == Some(slots)).await;
-    }
+async fn allocate(node: &Node, name: &str) -> Result<AllocateResponse, Status> {
+    let devices_ids = vec![format!("{name}-0")];
+    let container_requests = vec![ContainerAllocateRequest { devices_ids }];
+    call(
+        &socket(node, name),
+        ALLOCATE,
+        AllocateRequest { container_requests },
+    )
+    .await
 }
 
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -268,210 +111,234 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-async fn allocate(socket: &Path, ids: &[&str]) -> Result<AllocateResponse, Status> {
-    let devices_ids = ids.iter().map(|id| (*id).to_owned()).collect();
-    call(
-        socket,
-        ALLOCATE,
-        AllocateRequest {
-            container_requests: vec![ContainerAllocateRequest { devices_ids }],
-        },
-    )
-    .await
+async fn exit(plugin: JoinHandle<Stopped>) -> Stopped {
+    tokio::time::timeout(LIMIT, plugin).await.unwrap().unwrap()
 }
 
-const ALL: (usize, usize) = (SLOTS as usize, 0);
-const NONE: (usize, usize) = (0, SLOTS as usize);
-
-#[tokio::test]
-async fn a_plugin_registers_its_resource_and_lists_its_slots() {
-    let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let plugin = node.plugin();
-    kubelet.has(ALL).await;
-    let registered = kubelet.known(|known| known.registered.clone());
-    let expected = RegisterRequest {
-        version: VERSION.to_owned(),
-        endpoint: SOCKET.to_owned(),
-        resource_name: "vmoperator.jdrupes.org/tun".to_owned(),
-        options: Some(Options::default()),
-    };
-    assert_eq!(registered, [expected]);
-    plugin.end().await;
+/// The state of a kubelet.
+#[derive(Default)]
+struct State {
+    registrations: Vec<RegisterRequest>,
+    lists: BTreeMap<String, ListAndWatchResponse>,
+    streams: Vec<AbortHandle>,
 }
 
-#[tokio::test]
-async fn the_kubelet_is_told_when_the_device_goes_and_comes() {
-    let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let _plugin = node.plugin();
-    kubelet.has(ALL).await;
-    for _ in 0..2 {
-        node.unplug();
-        kubelet.has(NONE).await;
-        node.plug();
-        kubelet.has(ALL).await;
+/// A kubelet. Like the real one, it removes all sockets when it starts, and opens a stream after each registration.
+#[derive(Clone)]
+struct Kubelet {
+    dir: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+impl Kubelet {
+    fn start(node: &Node) -> Self {
+        std::fs::create_dir_all(plugin_dir(node)).unwrap();
+        for socket in sockets(node) {
+            std::fs::remove_file(socket).unwrap();
+        }
+        let kubelet = Self {
+            dir: plugin_dir(node),
+            state: Arc::default(),
+        };
+        let listener = UnixListener::bind(kubelet.dir.join(KUBELET_SOCKET)).unwrap();
+        let incoming = UnixListenerStream::new(listener);
+        tokio::spawn(Server::builder().serve_with_incoming(kubelet.clone(), incoming));
+        kubelet
     }
-    assert_eq!(kubelet.registrations(), 1);
+
+    fn register(&self, request: RegisterRequest) -> Result<Empty, Status> {
+        let (kubelet, resource) = (self.clone(), request.resource_name.clone());
+        let socket = self.dir.join(&request.endpoint);
+        let stream = tokio::spawn(async move {
+            let options: Options = call(&socket, OPTIONS, Empty {}).await.unwrap();
+            assert_eq!(options, Options::default());
+            let mut stream = list_and_watch(&socket).await;
+            while let Ok(Some(list)) = stream.message().await {
+                kubelet.lock().lists.insert(resource.clone(), list);
+            }
+        });
+        let mut state = self.lock();
+        state.registrations.push(request);
+        state.streams.push(stream.abort_handle());
+        Ok(Empty {})
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Healthy slots of the resource, or `None` without a list.
+    fn healthy(&self, resource: &str) -> Option<usize> {
+        let state = self.lock();
+        let devices = &state.lists.get(resource)?.devices;
+        let healthy = devices.iter().filter(|device| device.health == HEALTHY);
+        Some(healthy.count())
+    }
+
+    async fn has(&self, kvm: usize, kvm_if_present: usize, tun: usize) {
+        let expected = [(KVM, kvm), (KVM_IF_PRESENT, kvm_if_present), (TUN, tun)];
+        eventually(&format!("healthy slots are {expected:?}"), || {
+            expected
+                .iter()
+                .all(|(resource, slots)| self.healthy(resource) == Some(*slots))
+        })
+        .await;
+    }
+}
+
+impl tower::Service<http::Request<Body>> for Kubelet {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let kubelet = self.clone();
+        Box::pin(async move {
+            assert_eq!(request.uri().path(), REGISTER);
+            Ok(unary(request, |message| kubelet.register(message)).await)
+        })
+    }
 }
 
 #[tokio::test]
-async fn without_the_device_slots_are_offered_only_if_that_is_wanted() {
+async fn the_plugin_registers_each_resource_and_lists_its_slots() {
     let node = Node::new();
-    node.unplug();
-    let kubelet = Kubelet::default().start(&node);
-    let plugin = node.plugin();
-    kubelet.has(NONE).await;
-    plugin.end().await;
-    let _plugin = node.plugin_of(Offer {
-        without_device: true,
-        ..node.offer()
-    });
-    kubelet.has(ALL).await;
-    assert!(
-        allocate(&node.socket(), &["tun-0"])
-            .await
-            .unwrap()
-            .container_responses[0]
-            .devices
-            .is_empty()
-    );
-}
-
-#[tokio::test]
-async fn a_container_gets_the_device_by_a_slot_that_there_is() {
-    let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let _plugin = node.plugin();
-    kubelet.has(ALL).await;
-    let given = allocate(&node.socket(), &["tun-2"]).await.unwrap();
-    assert_eq!(
-        given.container_responses[0].devices[0].host_path,
-        "/dev/net/tun"
-    );
-    let refused = allocate(&node.socket(), &["tun-3"]).await.unwrap_err();
-    assert_eq!(
-        (refused.code(), refused.message()),
-        (
-            Code::NotFound,
-            "there is no slot \"tun-3\" of vmoperator.jdrupes.org/tun"
-        )
-    );
-    // Before the next look.
-    node.unplug();
-    let refused = allocate(&node.socket(), &["tun-2"]).await.unwrap_err();
-    assert_eq!(
-        (refused.code(), refused.message()),
-        (
-            Code::FailedPrecondition,
-            "this node has no /dev/net/tun any more"
-        )
-    );
-    let unknown = call::<_, Empty>(&node.socket(), "/v1beta1.DevicePlugin/Unheard", Empty {})
-        .await
-        .unwrap_err();
-    assert_eq!(unknown.code(), Code::Unimplemented);
-}
-
-#[tokio::test]
-async fn a_kubelet_that_restarts_finds_the_plugin_again() {
-    let node = Node::new();
-    let _plugin = node.plugin();
+    node.plug(Device::Kvm);
+    node.plug(Device::Tun);
+    let plugin = plugin(&node);
     // The plugin may be there before the kubelet.
-    for _ in 0..3 {
-        let kubelet = Kubelet::default().start(&node);
-        kubelet.has(ALL).await;
-        assert_eq!(kubelet.registrations(), 1);
-        drop(kubelet);
-        // Its socket stays, and nobody answers: as after `kill -9`.
-        tokio::time::sleep(MS * 50).await;
+    tokio::time::sleep(TIMING.interval * 3).await;
+    let kubelet = Kubelet::start(&node);
+    kubelet.has(1000, 1000, 1000).await;
+    let expected = [
+        ("vmoperator-kvm.sock", KVM),
+        ("vmoperator-kvm-if-present.sock", KVM_IF_PRESENT),
+        ("vmoperator-tun.sock", TUN),
+    ];
+    let expected = expected.map(|(endpoint, resource)| RegisterRequest {
+        version: VERSION.to_owned(),
+        endpoint: endpoint.to_owned(),
+        resource_name: resource.to_owned(),
+        options: Some(Options::default()),
+    });
+    assert_eq!(kubelet.lock().registrations, expected);
+    tokio::time::sleep(TIMING.streams_max * 3).await;
+    assert!(!plugin.is_finished(), "it serves");
+    assert_eq!(kubelet.lock().registrations.len(), 3);
+}
+
+#[tokio::test]
+async fn the_kubelet_receives_each_change_of_kvm_while_kvm_if_present_stays_healthy() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let _plugin = plugin(&node);
+    kubelet.has(0, 1000, 0).await;
+    for _ in 0..2 {
+        node.plug(Device::Kvm);
+        kubelet.has(1000, 1000, 0).await;
+        for name in ["kvm", "kvm-if-present"] {
+            let response = allocate(&node, name).await.unwrap();
+            let device = &response.container_responses[0].devices[0];
+            let own = node.host.own.join("kvm").display().to_string();
+            assert_eq!(device.host_path, own, "{name}");
+            assert_eq!(device.container_path, "/dev/kvm");
+        }
+        node.unplug(Device::Kvm);
+        kubelet.has(0, 1000, 0).await;
+        let response = allocate(&node, "kvm-if-present").await.unwrap();
+        assert!(response.container_responses[0].devices.is_empty());
+        let error = allocate(&node, "kvm").await.unwrap_err();
+        assert_eq!(error.code(), Code::FailedPrecondition);
+        assert_eq!(error.message(), "this node no longer has /dev/kvm");
+    }
+    assert_eq!(kubelet.lock().registrations.len(), 3);
+}
+
+#[tokio::test]
+async fn the_plugin_exits_when_the_kubelet_has_started_again_and_then_registers_with_it() {
+    let node = Node::new();
+    for _ in 0..2 {
+        let kubelet = Kubelet::start(&node);
+        let plugin = plugin(&node);
+        kubelet.has(0, 1000, 0).await;
+        Kubelet::start(&node);
+        let stopped = exit(plugin).await;
+        assert!(matches!(stopped, Stopped::KubeletChanged(_)), "{stopped}");
     }
 }
 
 #[tokio::test]
-async fn a_registration_that_is_refused_is_tried_again() {
+async fn the_plugin_exits_when_another_one_replaces_its_socket_and_leaves_that_socket() {
     let node = Node::new();
-    let kubelet = Kubelet::default();
-    kubelet.0.lock().unwrap().refusals =
-        vec![Status::unavailable("starting"), Status::unknown("not now")];
-    let kubelet = kubelet.start(&node);
-    let _plugin = node.plugin();
-    kubelet.has(ALL).await;
-}
-
-#[tokio::test]
-async fn a_stream_that_the_kubelet_ends_is_begun_again_once() {
-    let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let _plugin = node.plugin();
-    kubelet.has(ALL).await;
-    kubelet.known(|known| known.client.take().unwrap().abort());
-    eventually("registered again", || kubelet.registrations() == 2).await;
-    kubelet.has(ALL).await;
-    node.is_followed(&kubelet).await;
-    assert_eq!(
-        (
-            kubelet.registrations(),
-            kubelet.known(|known| known.streams)
-        ),
-        (2, 1)
-    );
-}
-
-#[tokio::test]
-async fn a_plugin_that_ends_leaves_no_socket() {
-    let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let plugin = node.plugin();
-    kubelet.has(ALL).await;
-    plugin.end().await;
-    assert_eq!(node.sockets(), [KUBELET_SOCKET]);
-    eventually("the kubelet sees the end", || {
-        kubelet.known(|known| known.streams) == 0
+    let kubelet = Kubelet::start(&node);
+    let older = plugin(&node);
+    kubelet.has(0, 1000, 0).await;
+    let newer = plugin(&node);
+    let stopped = exit(older).await;
+    assert!(matches!(stopped, Stopped::SocketReplaced(_)), "{stopped}");
+    eventually("the newer one registers", || {
+        kubelet.lock().registrations.len() == 6
     })
     .await;
+    allocate(&node, "kvm-if-present").await.unwrap();
+    assert!(!newer.is_finished());
 }
 
 #[tokio::test]
-async fn of_two_plugins_the_newer_serves_and_the_older_lets_it() {
+async fn the_plugin_exits_when_the_kubelet_closes_a_stream() {
     let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let older = node.plugin();
-    kubelet.has(ALL).await;
-    let newer = node.plugin_of(Offer {
-        slots: 5,
-        ..node.offer()
-    });
-    kubelet.has((5, 0)).await;
-    // Neither gives way to the other for ever.
-    node.is_followed(&kubelet).await;
-    assert_eq!(kubelet.registrations(), 2);
-    // The kubelet now puts the newer one away too.
-    older.end().await;
-    eventually("registered again", || kubelet.registrations() == 3).await;
-    kubelet.has((5, 0)).await;
-    assert!(node.sockets().contains(&SOCKET.to_owned()));
-    newer.end().await;
-    assert_eq!(node.sockets(), [KUBELET_SOCKET]);
+    let kubelet = Kubelet::start(&node);
+    let plugin = plugin(&node);
+    kubelet.has(0, 1000, 0).await;
+    kubelet.lock().streams[1].abort();
+    let stopped = exit(plugin).await;
+    assert!(
+        matches!(
+            stopped,
+            Stopped::Disconnected {
+                streams: 2,
+                resources: 3
+            }
+        ),
+        "{stopped}"
+    );
 }
 
 #[tokio::test]
-async fn the_older_plugin_serves_again_when_the_newer_is_gone() {
+async fn a_failed_registration_names_the_resource_and_the_cause() {
     let node = Node::new();
-    let kubelet = Kubelet::default().start(&node);
-    let _older = node.plugin();
-    kubelet.has(ALL).await;
-    let newer = node.plugin_of(Offer {
-        slots: 5,
-        ..node.offer()
-    });
-    kubelet.has((5, 0)).await;
-    newer.end().await;
-    kubelet.has(ALL).await;
-    // By `kill -9` it leaves its socket.
-    std::fs::remove_file(node.socket()).unwrap();
-    drop(UnixListener::bind(node.socket()).unwrap());
-    let before = kubelet.registrations();
-    eventually("registered again", || kubelet.registrations() > before).await;
-    kubelet.has(ALL).await;
+    std::fs::create_dir_all(plugin_dir(&node)).unwrap();
+    // Nobody listens, as after `kill -9` of the kubelet.
+    drop(UnixListener::bind(plugin_dir(&node).join(KUBELET_SOCKET)).unwrap());
+    let stopped = exit(plugin(&node)).await.to_string();
+    assert!(stopped.contains(KVM), "{stopped}");
+    assert!(stopped.contains("Connection refused"), "{stopped}");
+    assert_eq!(sockets(&node), [plugin_dir(&node).join(KUBELET_SOCKET)]);
+}
+
+#[tokio::test]
+async fn a_terminated_plugin_leaves_no_socket() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let plugin = plugin(&node);
+    kubelet.has(0, 1000, 0).await;
+    assert_eq!(sockets(&node).len(), 4);
+    plugin.abort();
+    assert!(plugin.await.unwrap_err().is_cancelled());
+    assert_eq!(sockets(&node), [plugin_dir(&node).join(KUBELET_SOCKET)]);
+}
+
+#[tokio::test]
+async fn an_unknown_method_is_not_implemented() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let _plugin = plugin(&node);
+    kubelet.has(0, 1000, 0).await;
+    let method = "/v1beta1.DevicePlugin/Unknown";
+    let error = call::<_, Empty>(&socket(&node, "tun"), method, Empty {}).await;
+    assert_eq!(error.unwrap_err().code(), Code::Unimplemented);
 }

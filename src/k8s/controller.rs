@@ -68,7 +68,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// The store of the objects.
     fn objects(&self) -> Store<Self::Object>;
 
-    /// Changes the cluster to what the object requests.
+    /// Changes the cluster to what the object requests. It is called for an object with a deletion timestamp too. It is not called
+    /// for an object that no longer exists: the loop forgets its state.
     ///
     /// # Errors
     /// The reconcile has failed. The object is reconciled again after a delay.

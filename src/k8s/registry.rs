@@ -22,7 +22,8 @@ pub trait Stored: Send + Sync {
 pub struct Registry(Vec<(&'static str, Arc<dyn Stored>)>);
 
 impl Registry {
-    /// Adds a store.
+    /// Adds a store. Logs, metrics and /readyz show the name, which is unique in the process: if another controller stores the same
+    /// resource, name the controller too.
     pub fn add(&mut self, resource: &'static str, store: Arc<dyn Stored>) {
         self.0.push((resource, store));
     }

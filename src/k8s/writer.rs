@@ -48,7 +48,7 @@ fn already_exists(error: &kube::Error) -> bool {
 }
 
 impl<'a> Writer<'a> {
-    /// A writer for objects of that namespace.
+    /// A writer for objects of that namespace. The namespace is empty for cluster-scoped objects.
     #[must_use]
     pub fn new(cluster: &'a Cluster, namespace: &'a str) -> Self {
         Self { cluster, namespace }
@@ -63,7 +63,8 @@ impl<'a> Writer<'a> {
     }
 
     fn request<K: Resource<DynamicType = ()>>(&self) -> Request {
-        Request::new(K::url_path(&(), Some(self.namespace)))
+        let namespace = Some(self.namespace).filter(|namespace| !namespace.is_empty());
+        Request::new(K::url_path(&(), namespace))
     }
 
     /// Sends a request. `verb` appears in the error.
@@ -293,5 +294,43 @@ pub fn only(uid: &str) -> Preconditions {
     Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::cluster::Manager;
+    use k8s_openapi::api::core::v1::{ConfigMap, Node};
+
+    #[tokio::test]
+    async fn the_path_of_a_cluster_scoped_object_has_no_namespace() {
+        let nothing = tower::service_fn(async |_| {
+            Ok::<_, std::convert::Infallible>(
+                axum::http::Response::new(kube::client::Body::empty()),
+            )
+        });
+        let manager = Manager {
+            field_manager: "fake",
+            reporter: "fake",
+            action: "Reconcile",
+        };
+        let cluster = Cluster::new(kube::Client::new(nothing, "ns"), manager);
+        let path = |request: Request| {
+            request
+                .get("a", &GetParams::default())
+                .unwrap()
+                .uri()
+                .path()
+                .to_owned()
+        };
+        assert_eq!(
+            path(Writer::new(&cluster, "").request::<Node>()),
+            "/api/v1/nodes/a"
+        );
+        assert_eq!(
+            path(Writer::new(&cluster, "ns").request::<ConfigMap>()),
+            "/api/v1/namespaces/ns/configmaps/a"
+        );
     }
 }

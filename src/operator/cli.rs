@@ -20,7 +20,7 @@ struct Cli {
 enum Command {
     /// Run the operator, in a pod of the cluster, or outside the cluster with a kubeconfig.
     Run(Run),
-    /// Run the device plugin of a node, which offers /dev/kvm, /dev/net/tun and /dev/vhost-net to pods.
+    /// Run the device plugin of a node, which offers /dev/kvm and /dev/net/tun to pods.
     DevicePlugin(DevicePlugin),
     /// Write the custom resource definitions in YAML.
     Crds {
@@ -45,9 +45,7 @@ pub fn run() -> ExitCode {
             match fatal {
                 Fatal::Settings(_)
                 | Fatal::NoNamespace
-                | Fatal::DevicePlugin(PluginFatal::Needed(_) | PluginFatal::NotOffered(_)) => {
-                    ExitCode::from(2)
-                }
+                | Fatal::DevicePlugin(PluginFatal::DeviceNeeded(_)) => ExitCode::from(2),
                 _ => ExitCode::FAILURE,
             }
         }

@@ -153,9 +153,10 @@ mod tests {
         );
 
         let ready = json!({"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let accelerated = |reason: &str| json!({"type": "Accelerated", "status": "False", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         for (name, conditions) in [
-            ("a", json!([ready])),
-            ("b", json!([ready])),
+            ("a", json!([ready, accelerated("KvmNotAvailable")])),
+            ("b", json!([ready, accelerated("TcgRequested")])),
             ("c", json!([])),
         ] {
             let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
@@ -179,5 +180,23 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}: {text}");
         }
+        let conditions = text
+            .lines()
+            .filter(|line| line.starts_with("vm_operator_vm_condition{"));
+        let mut conditions: Vec<&str> = conditions.collect();
+        conditions.sort_unstable();
+        assert_eq!(
+            conditions,
+            [
+                r#"vm_operator_vm_condition{namespace="ns",name="a",type="Accelerated",status="False"} 1"#,
+                r#"vm_operator_vm_condition{namespace="ns",name="a",type="Ready",status="True"} 1"#,
+                r#"vm_operator_vm_condition{namespace="ns",name="b",type="Ready",status="True"} 1"#,
+            ],
+            "an emulation that is configured is no problem"
+        );
+        // A changed configuration file leads to a new context in the same process.
+        let next = Context::new(ctx.cluster.clone(), "ns".to_owned(), Settings::default());
+        let text = get(&Arc::new(next), "/metrics").await.1;
+        assert!(!text.contains("vm_operator_vm_condition{"), "{text}");
     }
 }

@@ -4,7 +4,8 @@ use crate::api::runner::outcome;
 use crate::api::vm::names;
 use crate::runner::failure::Failure;
 use crate::runner::machine::{self, Directories, Environment};
-use crate::runner::{config, console, fetch, spec, start};
+use crate::runner::start::RunEnd;
+use crate::runner::{config, console, fetch, kvm, spec, start};
 use clap::{Args, Parser, Subcommand};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ enum Subcommands {
     Console(ConsoleArguments),
     /// Powers off the VM in this container without asking its guest; QEMU has at most 10 s to write cached data.
     PowerOff,
+    /// Checks whether KVM can run guests in this container, and prints each step.
+    KvmCheck(kvm::Arguments),
     /// Downloads a CD image from a web server into the image repository.
     Fetch(fetch::Arguments),
 }
@@ -61,6 +64,7 @@ pub fn run() -> ExitCode {
             },
         ),
         Subcommands::PowerOff => run_console_command(&arguments.config, console::power_off),
+        Subcommands::KvmCheck(options) => kvm::run(&options),
         Subcommands::Fetch(options) => fetch::run(options),
     }
 }
@@ -69,24 +73,30 @@ fn run_machine(config: PathBuf) -> ExitCode {
     let process_start = Instant::now();
     init_logging(&config);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(machine::umask_for_files()));
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return exit_code(
-                &Failure::start(format!(
-                    "the runtime for tasks cannot be created: {error}; \
-            check the limit of processes of the pod"
-                ))
-                .outcome(),
-            );
+    let mut emulation = None;
+    loop {
+        let runtime = match tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                return exit_code(
+                    &Failure::start(format!(
+                        "the runtime for tasks cannot be created: {error};             check the limit of processes of the pod"
+                    ))
+                    .outcome(),
+                );
+            }
+        };
+        let end = runtime.block_on(start::run(config.clone(), process_start, emulation.take()));
+        // Ends all tasks of the run, so that another one can use the same sockets and ports.
+        runtime.shutdown_background();
+        match end {
+            RunEnd::Ended(outcome) => return exit_code(&outcome),
+            RunEnd::Emulate(next) => emulation = Some(next),
         }
-    };
-    let outcome = runtime.block_on(start::run(config, process_start));
-    runtime.shutdown_background();
-    exit_code(&outcome)
+    }
 }
 
 /// Logs the outcome and returns its exit code. `start` has written the termination message before.

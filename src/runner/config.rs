@@ -199,7 +199,7 @@ fn redact_value(error: &str) -> String {
         Some((_, expected)) => {
             format!("the value, which is not shown, has another type; use {expected}")
         }
-        None => "the value, which is not shown, cannot be used".to_owned(),
+        None => "the value is invalid (it is not shown, because it may be secret)".to_owned(),
     }
 }
 

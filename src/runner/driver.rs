@@ -4,8 +4,11 @@
 //! Invariant: nothing here waits for QEMU, the guest or the API server. Each request to them is a
 //! task that sends its result to the driver.
 
+mod guest_agent;
 mod guest_stop;
+mod heartbeat;
 mod observe;
+mod power_button;
 mod reload;
 mod storage;
 mod tpm;
@@ -17,7 +20,7 @@ use crate::runner::agent::vmop;
 use crate::runner::config::RunnerConfig;
 use crate::runner::desired::DesiredState;
 use crate::runner::live::{self, Progress};
-use crate::runner::machine::{self, Directories, HeldDevice};
+use crate::runner::machine::{self, Acceleration, Directories, HeldDevice};
 use crate::runner::process::Child;
 use crate::runner::qmp::{self, Client, Command, QmpSignal};
 use crate::runner::report::Reporter;
@@ -44,8 +47,10 @@ enum TaskResult {
     MachineType(String),
     DiskGrown(usize, u64),
     Addresses(Vec<String>),
+    GuestCpus(u32),
     GuestStopped(guest_stop::StopCause),
     MonitorLossConfirmed,
+    QemuSilent(bool),
     Desktop(Desktop),
     TpmCheckDue,
 }
@@ -110,6 +115,8 @@ pub struct Driver {
     desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
     desired_state: watch::Sender<DesiredState>,
+    /// Number of CPUs that QEMU has.
+    present_cpus: watch::Sender<u32>,
     observed: Observed,
     reporter: Reporter,
     task_results: mpsc::UnboundedSender<TaskResult>,
@@ -199,7 +206,11 @@ impl Driver {
         let driver = Self {
             process_start,
             began: Instant::now(),
-            state: State::new(Duration::ZERO, setup.spec.live.powerdown_timeout),
+            state: State::new(
+                Duration::ZERO,
+                setup.spec.live.powerdown_timeout,
+                setup.observed.acceleration == Acceleration::Kvm,
+            ),
             agent: GuestAgent::new(setup.dirs.file(machine::GUEST_AGENT_SOCKET)),
             spec: setup.spec,
             configured: setup.configured,
@@ -217,6 +228,7 @@ impl Driver {
             desktop,
             log,
             desired_state,
+            present_cpus: watch::Sender::new(setup.observed.cpus),
             observed: setup.observed,
             reporter: setup.reporter,
             task_results,
@@ -283,8 +295,9 @@ impl Driver {
             Action::ForgetAgent => self.forget_agent(),
             Action::ShutDownByAgent => self.shut_down_by_agent(),
             Action::PressPowerButton => self.send_command(Command::system_powerdown()),
+            Action::CheckPowerButton => self.check_power_button(),
             Action::Quit => self.send_command(Command::quit()),
-            Action::Terminate => self.qemu.signal(ProcessSignal::TERM),
+            Action::Interrupt => self.qemu.signal(ProcessSignal::INT),
             Action::Kill => self.qemu.signal(ProcessSignal::KILL),
             Action::Finish(outcome) => self.outcome = Some(outcome),
         }
@@ -309,53 +322,6 @@ impl Driver {
         });
     }
 
-    fn ask_agent(&mut self) {
-        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
-        self.start_agent_request(async move {
-            match agent.osinfo().await {
-                Ok(osinfo) => {
-                    let _ = task_results.send(TaskResult::Osinfo(osinfo));
-                    agent
-                        .follow_addresses(|addresses| {
-                            drop(task_results.send(TaskResult::Addresses(addresses)))
-                        })
-                        .await;
-                }
-                Err(error) => {
-                    tracing::info!(%error, "the guest agent does not answer yet");
-                    let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
-                }
-            }
-        });
-    }
-
-    fn shut_down_by_agent(&mut self) {
-        let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
-        self.start_agent_request(async move {
-            if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest agent does not shut the guest down");
-                let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
-            }
-        });
-    }
-
-    /// Starts a request to the guest agent. It replaces the previous one, because its answer is not needed any more.
-    fn start_agent_request(&mut self, agent_request: impl Future<Output = ()> + Send + 'static) {
-        if let Some(before) = self.agent_request.replace(tokio::spawn(agent_request)) {
-            before.abort();
-        }
-    }
-
-    /// Discards the agent's answers. They would become stale, because a disconnected agent reports
-    /// no change.
-    fn forget_agent(&mut self) {
-        if let Some(agent_request) = self.agent_request.take() {
-            agent_request.abort();
-        }
-        self.observed.osinfo = None;
-        self.observed.addresses.clear();
-    }
-
     fn forget_guest(&mut self) {
         self.forget_agent();
         self.observed.resets += 1;
@@ -374,6 +340,10 @@ pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Out
     driver
         .reporter
         .announce(Announcement::Phase(Phase::Starting));
+    if let Acceleration::TcgFallback(problem) = &driver.observed.acceleration {
+        let announcement = Announcement::Emulated(problem.clone());
+        driver.reporter.announce(announcement);
+    }
     loop {
         let deadline = driver
             .state
@@ -386,7 +356,7 @@ pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Out
             }
         };
         tokio::select! {
-            () = inbox.signals.shutdown.requested() => driver.shutdown_requested(),
+            signal = inbox.signals.shutdown.requested() => driver.shutdown_requested(signal),
             Some(_) = inbox.signals.child.recv() => driver.reap_children().await,
             Some(signal) = inbox.monitor.recv() => driver.handle_qmp_signal(signal),
             Some(progress) = inbox.progress.recv() => driver.handle_progress(progress),

@@ -73,6 +73,8 @@ pub struct StartState {
     pub sizes: Vec<u64>,
     /// The reset request that the start has fulfilled.
     pub reset: Option<i64>,
+    /// Whether QEMU emulates the CPUs, or may do so.
+    pub emulated: bool,
 }
 
 /// Follows the desired state until its sender is dropped.
@@ -89,6 +91,8 @@ pub async fn run(
         image_lookup: start.image_lookup,
         balloon: None,
         cpus: None,
+        emulated: start.emulated,
+        cpu_additions: 0,
         waits_since: None,
         cd_drives: start.cd_drives,
         sizes: start.sizes.into_iter().map(|size| (size, size)).collect(),
@@ -132,6 +136,9 @@ struct LiveUpdater {
     display: PasswordState,
     /// The newest request for another number of CPUs.
     cpus: Option<cpus::CpuRequest>,
+    emulated: bool,
+    /// Number of CPUs that were added since the start of QEMU.
+    cpu_additions: usize,
     /// The time since which CPUs wait for the guest to boot, and the number of that boot.
     waits_since: Option<(u64, Instant)>,
     cd_drives: Vec<CdDrive>,
@@ -174,6 +181,8 @@ impl LiveUpdater {
                 }
                 Ok(_) => tracing::info!(request = wanted, "the VM was reset"),
             }
+            // A guest that was stopped by a disk does not wait for its next attempt to continue.
+            self.continued_at = None;
         }
         if wanted.is_some() && wanted != self.reset {
             self.reset = wanted;
@@ -219,14 +228,21 @@ impl LiveUpdater {
             return Ok(false);
         }
         let status = self.client.execute(Command::query_status()).await?;
-        if status.get("status").and_then(Value::as_str) == Some("io-error") {
-            self.continued_at = Some(Instant::now());
-            self.try_command(Command::cont()).await?;
-            return Ok(false);
+        match status.get("status").and_then(Value::as_str) {
+            Some("running") => {
+                self.stalls = desired.stalls;
+                let _ = self.progress.send(Progress::Resumed);
+                Ok(true)
+            }
+            // QEMU does not run a stopped guest after its reset.
+            Some("io-error" | "prelaunch") => {
+                self.continued_at = Some(Instant::now());
+                self.try_command(Command::cont()).await?;
+                Ok(false)
+            }
+            // The VM ends soon.
+            _ => Ok(false),
         }
-        self.stalls = desired.stalls;
-        let _ = self.progress.send(Progress::Resumed);
-        Ok(true)
     }
 
     /// Sends the command and returns whether QEMU has accepted it. Only a command that was not

@@ -16,7 +16,7 @@
 //! | `config`, `spec`, `machine` | the file as it is read; checked values; all paths and defaults |
 //! | `qemu` | QEMU's arguments |
 //! | `taps`, `harden` | host networks for the guest; the rights that are dropped afterwards |
-//! | `kvm` | whether KVM runs the VM; CPU models that work |
+//! | `kvm`, `cpu_model` | whether KVM runs a guest; CPU models that QEMU rejects |
 //! | `metrics` | metrics of QEMU and the kernel, for Prometheus |
 //! | `process` | QEMU as a child process |
 //! | `state`, `driver` | the state of the VM (pure); the only task that owns it |
@@ -41,6 +41,7 @@ mod agent;
 pub mod cli;
 mod config;
 mod console;
+mod cpu_model;
 mod desired;
 mod driver;
 mod failure;
@@ -89,10 +90,4 @@ pub fn seed(text: &str) -> Result<Vec<(&'static str, String)>, String> {
         return Ok(Vec::new());
     };
     seed::files(cloud_init, &name, &instance).map_err(|failure| failure.message)
-}
-
-/// The guest that tests KVM, as a BIOS image, and QEMU's exit code after its success.
-#[must_use]
-pub fn kvm_guest() -> (Vec<u8>, i32) {
-    (kvm::guest::bios(), kvm::guest::SUCCESS_EXIT_CODE)
 }

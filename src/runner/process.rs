@@ -1,6 +1,8 @@
 //! (io) QEMU and its TPM as child processes: starts them with their descriptors, logs their output,
 //! and reaps them.
 //!
+//! Children block SIGTERM, so they are ended by SIGINT or SIGKILL only.
+//!
 //! Invariants: every child is reaped, including orphaned processes of the container. A signal is
 //! sent only while the process id belongs to the child. Children exit soon after this process.
 
@@ -23,7 +25,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::unix::pipe;
 
 const TPM_PROGRAM: &str = "/usr/bin/swtpm";
@@ -32,10 +34,6 @@ const TPM_CONTROL_FD: i32 = 3;
 
 /// Time for reading the last output of a child that has exited.
 const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// Time for a killed child to exit, and the delay between two checks.
-const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-const KILL_POLL_INTERVAL: Duration = Duration::from_millis(3);
-
 /// A child process.
 pub struct Child {
     program: &'static str,
@@ -58,7 +56,8 @@ pub struct StartedPrograms {
 
 /// Descriptors that QEMU inherits.
 pub struct InheritedDescriptors {
-    /// Taps with the numbers of their networks. Only QEMU has their descriptors then.
+    /// Taps with the numbers of their networks. This process then has no descriptor of them, except for a start under
+    /// emulation that may follow.
     pub taps: Vec<(usize, Tap)>,
     /// Locked directories and block devices. They stay locked until QEMU exits, even if the runner
     /// exits before.
@@ -187,7 +186,8 @@ pub fn spawn(
     // Ctrl-C in a terminal must reach the runner only.
     command.process_group(0);
     command.fd_mappings(mappings).map_err(io::Error::other)?;
-    child::terminate_with_parent(&mut command);
+    child::interrupt_with_parent(&mut command);
+    child::block_sigterm(&mut command);
     let pid = harden::run_confined(files.to_vec(), move |tell| {
         let pid = command.spawn().and_then(|child| pid(&child));
         // Closes the inherited descriptors in this process.
@@ -254,33 +254,6 @@ impl Child {
         }
     }
 
-    /// Reaps the child if it has exited: its exit code or its negative signal. Must not be used
-    /// after [`reap`], which reaps all children.
-    pub fn try_reap(&mut self) -> Option<i32> {
-        let (_, status) = rustix::process::waitpid(Some(self.pid), WaitOptions::NOHANG).ok()??;
-        self.exited = true;
-        status
-            .exit_status()
-            .or_else(|| status.terminating_signal().map(|signal| -signal))
-    }
-
-    /// Waits for the exit of a killed child, for [`KILL_TIMEOUT`] at most. A child that is stuck in
-    /// the kernel exits later, and [`reap`] reaps it.
-    pub fn wait(&mut self) {
-        let started = Instant::now();
-        while !self.exited && self.try_reap().is_none() {
-            if started.elapsed() > KILL_TIMEOUT {
-                tracing::warn!(
-                    pid = self.id(),
-                    program = self.program,
-                    "the program was killed and has not exited yet"
-                );
-                return;
-            }
-            std::thread::sleep(KILL_POLL_INTERVAL);
-        }
-    }
-
     /// QEMU's message if KVM has stopped a CPU of the guest.
     pub fn kvm_error(&self) -> Option<String> {
         self.output
@@ -309,31 +282,4 @@ pub fn reap() -> Vec<(Pid, i32)> {
         ended.extend(code.map(|code| (pid, code)));
     }
     ended
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_child_that_does_not_end_when_it_is_killed_is_not_waited_for() {
-        // As one that is stuck in the kernel: here the signal is not even sent.
-        let mut child = spawn(
-            "/bin/sleep",
-            &["20".to_owned()],
-            &FileAccess::of_programs(),
-            Vec::new(),
-        )
-        .unwrap();
-        let started = Instant::now();
-        child.wait();
-        assert!(
-            started.elapsed() < Duration::from_secs(10) && !child.has_exited(),
-            "{:?}",
-            started.elapsed()
-        );
-        child.signal(Signal::KILL);
-        child.wait();
-        assert!(child.has_exited());
-    }
 }

@@ -20,6 +20,15 @@ pub struct ShutdownSignals {
     hangup: Signal,
 }
 
+/// A signal that requests a shutdown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownSignal {
+    /// SIGTERM or SIGHUP. Container runtimes send it again, for example after their own restart, so a second one has no meaning.
+    Request,
+    /// SIGINT, from a terminal. A second one ends QEMU without the guest.
+    Interrupt,
+}
+
 impl Signals {
     /// Starts to receive the signals.
     pub fn receive() -> io::Result<Self> {
@@ -43,16 +52,16 @@ impl ShutdownSignals {
     ) -> Result<T, Failure> {
         tokio::select! {
             done = work => done,
-            () = self.requested() => Err(Failure::new(EndReason::Stopped, String::new())),
+            _ = self.requested() => Err(Failure::new(EndReason::Stopped, String::new())),
         }
     }
 
-    /// Returns when a shutdown is requested. Dropping the future loses no signal.
-    pub async fn requested(&mut self) {
+    /// Returns the signal when a shutdown is requested. Dropping the future loses no signal.
+    pub async fn requested(&mut self) -> ShutdownSignal {
         tokio::select! {
-            Some(()) = self.terminate.recv() => {}
-            Some(()) = self.interrupt.recv() => {}
-            Some(()) = self.hangup.recv() => {}
+            Some(()) = self.terminate.recv() => ShutdownSignal::Request,
+            Some(()) = self.hangup.recv() => ShutdownSignal::Request,
+            Some(()) = self.interrupt.recv() => ShutdownSignal::Interrupt,
             else => std::future::pending().await,
         }
     }

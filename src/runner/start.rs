@@ -3,17 +3,20 @@
 //! ```text
 //! config -> spec -> machine -> arguments -> QEMU -> driver -> outcome
 //! ```
+//!
+//! If KVM fails soon after the start and the configuration allows emulation, the outcome is another start.
 
+use crate::api::conditions::ConditionReason;
 use crate::api::runner::config::CloudInit;
-use crate::api::runner::outcome::{Outcome, TERMINATION_MESSAGE_PATH};
+use crate::api::runner::identity::PodIdentity;
+use crate::api::runner::outcome::{EndReason, Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
 use crate::runner::config::{self, RunnerConfig};
 use crate::runner::driver::{self, Setup};
 use crate::runner::failure::{Failure, Problem};
 use crate::runner::harden::{self, FileAccess, RunnerPaths};
-use crate::runner::kvm::models::SelectedModel;
-use crate::runner::kvm::{self, KvmTest};
+use crate::runner::kvm::{self, KvmCheck};
 use crate::runner::live::{self, CdDrive};
 use crate::runner::machine::{
     self, Acceleration, Certificate, Directories, DirectoryLocks, Environment, ImageLookup,
@@ -22,12 +25,12 @@ use crate::runner::machine::{
 use crate::runner::process::{self, InheritedDescriptors, StartedPrograms};
 use crate::runner::report::Reporter;
 use crate::runner::signals::Signals;
-use crate::runner::spec::{self, NetworkConfig, NetworkType, Spec};
+use crate::runner::spec::{self, Accelerator, NetworkConfig, NetworkType, Spec};
 use crate::runner::state::Phase;
 use crate::runner::status::{Identity, Observed};
 use crate::runner::taps;
 use crate::runner::watch::ConfigFiles;
-use crate::runner::{metrics, qemu, seed};
+use crate::runner::{cpu_model, metrics, qemu, seed};
 use crate::sys::tap::Tap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,39 +46,61 @@ const KUBECONFIG_VARIABLE: &str = "KUBECONFIG";
 /// File with the pod's namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Runs the VM of that configuration file until QEMU exits. `process_start` is the start of this
-/// process.
-pub async fn run(config: PathBuf, process_start: Instant) -> Outcome {
-    match start_machine(config).await {
-        Ok(StartedMachine {
-            setup,
-            signals,
-            dirs,
-            locks,
-        }) => {
-            let (file, model) = (setup.config.clone(), setup.spec.vm.cpu_model.clone());
-            let accelerator = setup.observed.acceleration.name();
-            let hugepages = setup.spec.vm.hugepages;
-            let (outcome, reporter) = driver::run(setup, signals, process_start).await;
-            let selected = SelectedModel {
-                program: qemu::PROGRAM,
-                file: &file,
-                model: &model,
-                accelerator,
-            };
-            let outcome = spec::add_possible_causes(selected.explain(outcome).await, hugepages);
-            write_termination_message(&outcome.to_message());
-            reporter.finish().await;
-            dirs.remove_runtime();
-            drop(locks);
-            outcome
-        }
+/// The end of a run.
+pub enum RunEnd {
+    /// The VM has ended.
+    Ended(Outcome),
+    /// KVM does not run the guest, and the VM must be started again under emulation.
+    Emulate(Emulation),
+}
+
+/// Inputs of a start under emulation after KVM has failed.
+pub struct Emulation {
+    problem: Problem,
+    /// The taps of the failed start, because this process has no right to create others any more.
+    taps: Vec<(usize, Tap)>,
+}
+
+/// Runs the VM of that configuration file until QEMU exits. `process_start` is the start of this process.
+pub async fn run(config: PathBuf, process_start: Instant, emulation: Option<Emulation>) -> RunEnd {
+    match start_machine(config, emulation).await {
+        Ok(machine) => follow_machine(machine, process_start).await,
         Err(failure) => {
             let outcome = failure.outcome();
             write_termination_message(&outcome.to_message());
-            outcome
+            RunEnd::Ended(outcome)
         }
     }
+}
+
+async fn follow_machine(machine: StartedMachine, process_start: Instant) -> RunEnd {
+    let StartedMachine {
+        setup,
+        signals,
+        dirs,
+        locks,
+        spare_taps,
+    } = machine;
+    let file = setup.config.clone();
+    let vm = setup.spec.vm.clone();
+    let is_kvm = setup.observed.acceleration == Acceleration::Kvm;
+    let (outcome, reporter) = driver::run(setup, signals, process_start).await;
+    let has_kvm_failed = is_kvm && outcome.reason == EndReason::AcceleratorUnavailable;
+    if has_kvm_failed && vm.accelerator == Accelerator::Auto {
+        tracing::warn!("the VM starts again under emulation: {}", outcome.message);
+        dirs.remove_runtime_files();
+        return RunEnd::Emulate(Emulation {
+            problem: Problem::new(ConditionReason::KvmFailed, outcome.message),
+            taps: spare_taps,
+        });
+    }
+    let outcome = cpu_model::explain(kvm::explain_end(outcome), &file, &vm.cpu_model);
+    let outcome = spec::add_possible_causes(outcome, vm.hugepages);
+    write_termination_message(&outcome.to_message());
+    reporter.finish().await;
+    dirs.remove_runtime();
+    drop(locks);
+    RunEnd::Ended(outcome)
 }
 
 /// A VM with a running QEMU.
@@ -85,48 +110,34 @@ struct StartedMachine {
     dirs: Directories,
     /// Its locked directories.
     locks: DirectoryLocks,
+    /// The taps for a start under emulation, if KVM fails. Empty if such a start is not possible.
+    spare_taps: Vec<(usize, Tap)>,
 }
 
-async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
+async fn start_machine(
+    path: PathBuf,
+    emulation: Option<Emulation>,
+) -> Result<StartedMachine, Failure> {
     let mut signals = Signals::receive()
         .map_err(|error| Failure::start(format!("signal handlers cannot be installed: {error}")))?;
     let files = ConfigFiles::read(&path);
-    let parsed = config::read(&path)?;
-    let mut warnings = parsed.unknown_key_warnings();
-    let config = parsed.config;
-    let spec =
-        Spec::from_config(&config).map_err(|invalid| config::failure_in_file(&path, &invalid))?;
-    warnings.extend(spec::warning(&config));
-    warnings
-        .iter()
-        .for_each(|warning| tracing::warn!("{}: {warning}", path.display()));
+    let (config, spec) = read_config(&path)?;
     let dirs = Directories::locate(&config, &spec.vm.name, &Environment::current());
-    let taps = taps(&spec)?;
+    let (problem, taps) = match emulation {
+        Some(emulation) => (Some(emulation.problem), emulation.taps),
+        None => (None, taps(&spec)?),
+    };
     harden::drop_privileges()?;
     // All following steps run with the reduced rights, so that a missing right is detected early.
     let locks = signals.shutdown.unless_requested(dirs.create()).await?;
     let started = async {
-        let repository = repository_dir();
-        let is_reachable = signals
-            .shutdown
-            .unless_requested(async { Ok(machine::is_reachable(&repository).await) })
-            .await?;
-        let repository = Some(repository).filter(|_| is_reachable);
-        let paths = RunnerPaths {
-            read: configuration_files(&config, &path),
-            repository,
-            termination: create_termination_file(),
-        };
+        let paths = paths(&config, &path, &mut signals).await?;
         harden::confine_process(&FileAccess::of_runner(&spec, &dirs, &paths))?;
-        let kvm_test = KvmTest {
-            program: qemu::PROGRAM,
-            device: Path::new(kvm::DEVICE),
-            files: FileAccess::of_programs(),
-            guest: dirs.file(machine::KVM_PROBE_IMAGE),
-            time: kvm::KVM_TEST_TIMEOUT,
+        let acceleration = select_acceleration(spec.vm.accelerator, problem, &mut signals).await?;
+        let spare_taps = match acceleration {
+            Acceleration::Kvm if spec.vm.accelerator == Accelerator::Auto => duplicate(&taps)?,
+            _ => Vec::new(),
         };
-        let acceleration =
-            kvm::select_acceleration(&spec, kvm_test, signals.shutdown.requested()).await?;
         let cd_images = signals
             .shutdown
             .unless_requested(async { Ok(CdImages::find(&spec, paths.repository).await) })
@@ -137,7 +148,7 @@ async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
                 .duplicate_descriptors()
                 .map_err(|error| dirs.failure(&error))?,
         };
-        start(
+        let setup = start(
             &config,
             spec,
             HostFacts {
@@ -148,20 +159,87 @@ async fn start_machine(path: PathBuf) -> Result<StartedMachine, Failure> {
             files,
             &dirs,
             inherited,
-        )
+        )?;
+        Ok((setup, spare_taps))
     };
     match started.await {
-        Ok(setup) => Ok(StartedMachine {
+        Ok((setup, spare_taps)) => Ok(StartedMachine {
             setup,
             signals,
             dirs,
             locks,
+            spare_taps,
         }),
         Err(failure) => {
             dirs.remove_runtime();
             Err(failure)
         }
     }
+}
+
+/// The paths that the runner needs besides those of the VM.
+async fn paths(
+    config: &RunnerConfig,
+    path: &Path,
+    signals: &mut Signals,
+) -> Result<RunnerPaths, Failure> {
+    let repository = repository_dir();
+    let is_reachable = signals
+        .shutdown
+        .unless_requested(async { Ok(machine::is_reachable(&repository).await) })
+        .await?;
+    Ok(RunnerPaths {
+        read: configuration_files(config, path),
+        repository: Some(repository).filter(|_| is_reachable),
+        termination: create_termination_file(),
+        program: std::env::current_exe().ok(),
+    })
+}
+
+/// Reads and checks the configuration file, and logs warnings.
+fn read_config(path: &Path) -> Result<(RunnerConfig, Spec), Failure> {
+    let parsed = config::read(path)?;
+    let mut warnings = parsed.unknown_key_warnings();
+    let config = parsed.config;
+    let spec =
+        Spec::from_config(&config).map_err(|invalid| config::failure_in_file(path, &invalid))?;
+    warnings.extend(spec::warning(&config));
+    warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{}: {warning}", path.display()));
+    Ok((config, spec))
+}
+
+/// Checks KVM, unless the VM starts again because of this problem of KVM.
+async fn select_acceleration(
+    accelerator: Accelerator,
+    problem: Option<Problem>,
+    signals: &mut Signals,
+) -> Result<Acceleration, Failure> {
+    match problem.filter(|_| accelerator == Accelerator::Auto) {
+        Some(problem) => Ok(Acceleration::TcgFallback(problem)),
+        None => {
+            let kvm_check = KvmCheck {
+                program: Path::new(kvm::OWN_PROGRAM),
+                device: Path::new(kvm::DEVICE),
+            };
+            let shutdown = async {
+                signals.shutdown.requested().await;
+            };
+            kvm::select_acceleration(accelerator, kvm_check, shutdown).await
+        }
+    }
+}
+
+/// Further descriptors of the taps.
+fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
+    let duplicate = |(network, tap): &(usize, Tap)| Ok((*network, tap.duplicate()?));
+    let result: io::Result<_> = taps.iter().map(duplicate).collect();
+    result.map_err(|error| {
+        Failure::start(format!(
+            "the taps cannot be kept for a start without KVM: {error}; check the pod's limit of open files"
+        ))
+    })
 }
 
 /// Facts about the node that the runner has looked up.
@@ -224,8 +302,11 @@ fn start(
                 images,
             },
     } = host;
+    let pod = pod_identity();
     let inputs = MachineInputs {
         uid: config.uid.as_deref(),
+        pod: &pod,
+        cloud_init: config.cloud_init.as_ref(),
         acceleration,
         ticketing,
         certificate,
@@ -243,9 +324,9 @@ fn start(
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
         seed::write(
             image,
-            cloud_init,
+            &machine.instance.complete(cloud_init),
             &machine.spec.vm.name,
-            config.uid.as_deref().unwrap_or(&machine.uuid),
+            &machine.instance.vm,
         )?;
     }
     let cd_drives = machine.cds.iter().zip(&machine.spec.cds).enumerate();
@@ -303,9 +384,26 @@ fn start(
             cd_drives,
             sizes,
             reset: config.reset_counter,
+            emulated: observed.acceleration != Acceleration::Kvm,
         },
         observed,
         reporter,
+    })
+}
+
+/// Values in the environment of the pod. They are absent outside of pods, and in pods of earlier
+/// operators.
+fn pod_identity() -> PodIdentity {
+    let Ok(text) = std::env::var(names::ENV_IDENTITY) else {
+        return PodIdentity::default();
+    };
+    serde_json::from_str(&text).unwrap_or_else(|error| {
+        tracing::warn!(
+            "the environment variable {} is ignored, because it cannot be parsed: {error}; delete the pod, so that the \
+             operator creates it again",
+            names::ENV_IDENTITY
+        );
+        PodIdentity::default()
     })
 }
 
@@ -358,6 +456,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         phase: Phase::Starting,
         generation: config.generation,
         cpus: 1,
+        guest_cpus: None,
         ram: spec.ram,
         osinfo: None,
         addresses: Vec::new(),
@@ -379,6 +478,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         boots: 0,
         resets: 0,
         console_connections: 0,
+        qemu_silent: false,
     }
 }
 
@@ -393,7 +493,7 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!(
-            "nothing is reported, because the configuration has no namespace and this is not a pod; set the key namespace"
+            "the VM's status and events are not written: this is not a pod, and the configuration has no namespace; set its key `namespace`"
         );
     }
     Some(Identity {

@@ -8,7 +8,7 @@
 //!     | deadline: fail                               v                               |
 //!     +----------------------------------------> Terminating <-----------------------+
 //!     |                                              |  agent, power button (repeated),
-//!     |                                              |  after the timeout: quit, SIGTERM, SIGKILL
+//!     |                                              |  after the timeout: quit, SIGINT, SIGKILL
 //!     v     QEMU has exited, or cannot be ended      v
 //!   Stopped <----------------------------------------+
 //! ```
@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// Time for QEMU to accept the QMP connection, and then to be configured.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after the start in which a failure of KVM means that KVM does not work on the node.
+pub const KVM_TRIAL_TIME: Duration = Duration::from_secs(120);
 /// Delay before a silent agent is queried again. It doubles up to the maximum.
 const AGENT_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const AGENT_RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
@@ -68,10 +70,16 @@ pub enum Event {
     Reset,
     /// The guest has powered itself off.
     GuestOff,
+    /// The guest cannot react to its power button.
+    PowerButtonUnused,
     /// QEMU has stopped the guest permanently, for that reason.
     GuestHalted(String),
-    /// A shutdown is requested.
+    /// KVM has stopped the guest permanently, for that reason.
+    KvmFailed(String),
+    /// A shutdown is requested. A further request has no effect.
     Stop,
+    /// A shutdown is requested from a terminal. A further request skips the time of the guest.
+    Interrupt,
     /// A power-off is requested: an immediate end without the guest.
     PowerOff,
     /// The configured shutdown timeout has changed.
@@ -104,10 +112,12 @@ pub enum Action {
     ShutDownByAgent,
     /// Press the power button.
     PressPowerButton,
+    /// Find out whether the guest can react to its power button.
+    CheckPowerButton,
     /// End QEMU by QMP.
     Quit,
-    /// End QEMU by SIGTERM.
-    Terminate,
+    /// End QEMU by SIGINT. QEMU blocks SIGTERM, which a shutdown of the node sends to all processes of the container.
+    Interrupt,
     /// End QEMU by SIGKILL.
     Kill,
     /// End the runner.
@@ -134,6 +144,8 @@ pub struct State {
     continuing: bool,
     agent_open: bool,
     powerdown_timeout: Duration,
+    /// If KVM runs the guest, the end of [`KVM_TRIAL_TIME`].
+    kvm_trial_end: Option<Duration>,
     /// Starting: the time at which the start has failed. Booting: the time of the next query to the
     /// agent.
     deadline: Option<Duration>,
@@ -142,14 +154,15 @@ pub struct State {
 }
 
 impl State {
-    /// The state after QEMU was started at `now`. All times count from the same point.
-    pub fn new(now: Duration, powerdown_timeout: Duration) -> Self {
+    /// The state after QEMU was started at `now`, with KVM or without it. All times count from the same point.
+    pub fn new(now: Duration, powerdown_timeout: Duration, with_kvm: bool) -> Self {
         Self {
             phase: Phase::Starting,
             monitor: MonitorState::Silent,
             continuing: false,
             agent_open: false,
             powerdown_timeout,
+            kvm_trial_end: with_kvm.then_some(now + KVM_TRIAL_TIME),
             deadline: Some(now + START_TIMEOUT),
             agent_retry_delay: AGENT_RETRY_DELAY_MIN,
             shutdown: None,
@@ -168,7 +181,9 @@ impl State {
             .filter(|_| self.phase == Phase::Terminating);
         let force = shutdown.map(|shutdown| shutdown.force_at);
         let press = shutdown.and_then(|shutdown| shutdown.press_at);
-        [self.deadline, force, press].into_iter().flatten().min()
+        let check = shutdown.and_then(|shutdown| shutdown.check_at);
+        let all = [self.deadline, force, press, check];
+        all.into_iter().flatten().min()
     }
 
     /// The next state after the event at `now`, and the actions.
@@ -179,7 +194,7 @@ impl State {
             Event::QemuExited {
                 status,
                 last_output,
-            } => self.qemu_exited(Some(status), &last_output),
+            } => self.qemu_exited(now, Some(status), &last_output),
             Event::MonitorReady => self.monitor_ready(now),
             Event::MonitorLost => {
                 self.monitor = MonitorState::Lost;
@@ -203,8 +218,15 @@ impl State {
             Event::AgentSilent => self.agent_silent(now),
             Event::Reset => self.reset(),
             Event::GuestOff => self.guest_off(now),
-            Event::GuestHalted(why) => self.guest_halted(now, why),
+            Event::PowerButtonUnused => self.power_button_unused(now),
+            Event::GuestHalted(why) => {
+                self.guest_halted(now, Failure::new(EndReason::GuestHalted, why))
+            }
+            Event::KvmFailed(why) => {
+                self.guest_halted(now, Failure::new(self.kvm_failure_reason(now), why))
+            }
             Event::Stop => self.stop(now),
+            Event::Interrupt => self.interrupt(now),
             Event::PowerOff => self.power_off(now),
             Event::PowerdownTimeout(timeout) => self.timeout_changed(timeout),
             Event::Tick => self.tick(now),
@@ -265,8 +287,9 @@ impl State {
                 self.deadline = Some(now + self.agent_retry_delay);
                 self.agent_retry_delay = (self.agent_retry_delay * 2).min(AGENT_RETRY_DELAY_MAX);
             }
-            (Phase::Terminating, Some(shutdown)) if shutdown.press_at.is_some() => {
-                shutdown.press_at = Some(now)
+            (Phase::Terminating, Some(shutdown)) => {
+                shutdown.agent_asked = false;
+                shutdown.press_at = shutdown.press_at.map(|_| now);
             }
             _ => {}
         }
@@ -302,6 +325,10 @@ impl State {
             shutdown.press_at =
                 Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
             return vec![Action::PressPowerButton];
+        }
+        if shutdown.check_at.is_some_and(|check_at| check_at <= now) {
+            shutdown.check_at = None;
+            return vec![Action::CheckPowerButton];
         }
         Vec::new()
     }

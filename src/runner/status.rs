@@ -35,8 +35,10 @@ pub struct Observed {
     pub phase: Phase,
     /// Generation of the configuration that is in effect.
     pub generation: Option<i64>,
-    /// Number of CPUs.
+    /// Number of CPUs that QEMU has.
     pub cpus: u32,
+    /// Number of CPUs that the guest uses, as its agent reports. None if it is unknown.
+    pub guest_cpus: Option<u32>,
     /// The guest's memory.
     pub ram: Bytes,
     /// The guest's operating system.
@@ -78,6 +80,8 @@ pub struct Observed {
     pub resets: i64,
     /// Number of connections of consoles.
     pub console_connections: i64,
+    /// Whether QEMU does not answer commands.
+    pub qemu_silent: bool,
 }
 
 /// The reason why a configuration is not in effect.
@@ -142,7 +146,7 @@ impl Observed {
                 self.memory_in_sync(),
                 self.config_in_sync(),
             ]);
-            all.push(self.storage_healthy());
+            all.extend([self.qemu_responsive(), self.storage_healthy()]);
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
         }
@@ -165,7 +169,7 @@ impl Observed {
         let runs = self.is_running();
         let mut status = json!({
             "runnerVersion": env!("CARGO_PKG_VERSION"),
-            "cpus": if self.phase == Phase::Stopped { 0 } else { self.cpus },
+            "cpus": if self.phase == Phase::Stopped { 0 } else { self.guest_cpus.unwrap_or(self.cpus) },
             "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
             "consoleClient": self.console.as_ref().filter(|_| runs).map_or("", |(host, _)| host),
             "displayPasswordSerial": self.password_serial,
@@ -228,6 +232,8 @@ pub enum Announcement {
     ConsoleDisconnected(String),
     /// The TPM has exited before QEMU.
     TpmEnded(String),
+    /// The guest is emulated, although acceleration was requested.
+    Emulated(Problem),
 }
 
 impl Announcement {
@@ -253,12 +259,17 @@ impl Announcement {
                 ConditionReason::TpmEnded.as_str(),
                 what.clone(),
             ),
+            Self::Emulated(problem) => (
+                "StatusUpdate",
+                problem.reason.as_str(),
+                parts::emulated(&problem.message),
+            ),
         }
     }
 
     /// Whether the Event is a warning.
     pub fn is_warning(&self) -> bool {
-        matches!(self, Self::TpmEnded(_))
+        matches!(self, Self::TpmEnded(_) | Self::Emulated(_))
     }
 }
 
@@ -294,6 +305,7 @@ pub mod tests {
             phase,
             generation: Some(3),
             cpus: 2,
+            guest_cpus: None,
             ram: Bytes(1 << 30),
             osinfo: None,
             addresses: Vec::new(),
@@ -315,6 +327,7 @@ pub mod tests {
             boots: 0,
             resets: 0,
             console_connections: 0,
+            qemu_silent: false,
         }
     }
 
@@ -397,6 +410,43 @@ pub mod tests {
     }
 
     #[test]
+    fn cpus_are_those_that_the_guest_uses() {
+        let mut observed = observed(Phase::Booted);
+        observed.guest_cpus = Some(2);
+        assert!(observed.cpus_in_sync().status);
+        observed.guest_cpus = Some(1);
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::NotFollowed)
+        );
+        assert!(
+            reported.message.contains("uses 1 of 2 CPUs"),
+            "{}",
+            reported.message
+        );
+        assert_eq!(
+            observed.object(&identity(), &[], at(10)).0["status"]["cpus"],
+            1
+        );
+    }
+
+    #[test]
+    fn cpus_of_a_paused_guest_are_not_in_sync() {
+        let mut observed = observed(Phase::Booted);
+        assert!(observed.cpus_in_sync().status);
+        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no answer"));
+        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "no room"));
+        let reported = observed.cpus_in_sync();
+        assert_eq!(
+            (reported.status, reported.reason),
+            (false, ConditionReason::GuestPaused)
+        );
+        observed.stalled = None;
+        assert_eq!(observed.cpus_in_sync().reason, ConditionReason::NotFollowed);
+    }
+
+    #[test]
     fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
         let (action, reason, note) = Announcement::ConsoleConnected("10.0.0.9".to_owned()).texts();
         assert_eq!(
@@ -404,6 +454,28 @@ pub mod tests {
             ("ConsoleConnectionUpdate", "ConsoleConnected")
         );
         assert!(note.contains("10.0.0.9"));
+    }
+
+    #[test]
+    fn an_emulation_that_nobody_has_configured_is_a_warning_with_the_cause() {
+        let problem = Problem::new(ConditionReason::KvmFailed, "QEMU has aborted");
+        let announcement = Announcement::Emulated(problem.clone());
+        let (_, reason, note) = announcement.texts();
+        assert_eq!(
+            (reason, note.as_str(), announcement.is_warning()),
+            (
+                "KvmFailed",
+                "the guest is emulated and slow: QEMU has aborted",
+                true
+            )
+        );
+        let mut observed = observed(Phase::Booted);
+        observed.acceleration = Acceleration::TcgFallback(problem);
+        let accelerated = observed.accelerated();
+        assert_eq!(
+            (accelerated.reason.as_str(), accelerated.message),
+            (reason, note)
+        );
     }
 
     #[test]

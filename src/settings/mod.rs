@@ -59,6 +59,10 @@ pub struct Reconciler {
     /// Prefixes of images that runnerImage replaces. A VM with another image of the Java VM-Operator's runner retains its image.
     /// It also retains the pod of the Java VM-Operator: privileged, root, in the node's network.
     pub replaced_images: Vec<String>,
+    /// Images of runners that get rights beyond Pod Security `restricted` if a VM needs them: tap networks, `accelerator.privileged`,
+    /// `deviceAccess: root`. An entry without a tag covers each tag and digest; an entry that ends with `/` covers all images below it.
+    /// runnerImage is always trusted. With an empty replacedImages, the images of the Java VM-Operator's runner are trusted too.
+    pub trusted_images: Vec<String>,
     /// PVC for CD images, shared by all VMs of the namespace.
     pub image_repository: ImageRepository,
     /// Default fields of pods, for VMs without the field of the same name in their spec.
@@ -67,6 +71,10 @@ pub struct Reconciler {
     pub accelerator: Accelerator,
     /// Tap networks, which are on bridges of the nodes.
     pub tap: Tap,
+    /// The record of a shutdown by the guest of a VM with `guestShutdownStops`. `spec`: the operator sets the VM's `spec.vm.state` to
+    /// `Stopped`, as the Java VM-Operator does. `status`: the operator writes `status.guestShutdown` and no field of the spec, so that
+    /// GitOps tools do not start the VM again. The VM stays stopped until its spec changes.
+    pub guest_shutdown_record: GuestShutdownRecord,
     /// Access of VMs to block devices. `cri`: the container runtime of the node gives the devices to the pod's user. `root`: VMs
     /// run as root, the owner of the devices, without any capabilities.
     pub device_access: DeviceAccess,
@@ -82,12 +90,30 @@ impl Default for Reconciler {
             logging_properties: None,
             runner_image: RunnerImage::default(),
             replaced_images: vec![REFERENCE_IMAGES.to_owned()],
+            trusted_images: Vec::new(),
             image_repository: ImageRepository::default(),
             pod_defaults: PodDefaults::default(),
             accelerator: Accelerator::default(),
             tap: Tap::default(),
+            guest_shutdown_record: GuestShutdownRecord::default(),
             device_access: DeviceAccess::default(),
         }
+    }
+}
+
+impl Reconciler {
+    /// Whether the administrator trusts the image with rights beyond Pod Security `restricted`.
+    #[must_use]
+    pub fn trusts(&self, image: &str) -> bool {
+        let covers = |entry: &String| {
+            let rest = image.strip_prefix(entry.as_str());
+            rest.is_some_and(|rest| {
+                rest.is_empty() || entry.ends_with('/') || rest.starts_with([':', '@'])
+            })
+        };
+        image == self.runner_image.source
+            || self.replaced_images.is_empty() && image.starts_with(REFERENCE_IMAGES)
+            || self.trusted_images.iter().any(covers)
     }
 }
 
@@ -281,7 +307,9 @@ pub struct Accelerator {
     /// Use of hardware acceleration: `kvm` (required), `auto` (if available) or `tcg` (never). With `auto` and a kvmResource, each
     /// node that may run VMs must offer the resource.
     pub policy: Policy,
-    /// Extended resource of a device plugin that gives a pod /dev/kvm. Default: none.
+    /// Extended resource of a device plugin that gives a pod /dev/kvm. With `vmoperator.jdrupes.org/kvm`, VMs run on nodes with
+    /// /dev/kvm only. With `vmoperator.jdrupes.org/kvm-if-present`, they run on all nodes with the device plugin, and prefer nodes
+    /// with the label `vmoperator.jdrupes.org/kvm=true`. Default: none. The configuration in `deploy` has `kvm-if-present`.
     pub kvm_resource: Option<String>,
     /// Whether the pods of VMs are privileged, for clusters without a device plugin. Privileged pods have the node's /dev/kvm. With
     /// policy `tcg`, the key has no effect. If only root may open /dev/kvm, set `deviceAccess: root` too. The risks are in
@@ -334,6 +362,8 @@ pub struct Tap {
     /// user must have access to the device; mode 0666 is usual. The container runtime must allow the device in pods. All
     /// versions of runc allow it, except 1.2.0 to 1.2.3.
     pub host_path: bool,
+    /// Bridges that VMs may use. Default: any bridge of the node.
+    pub bridges: Option<Vec<String>>,
 }
 
 impl Default for Tap {
@@ -341,8 +371,20 @@ impl Default for Tap {
         Self {
             tun_resource: names::RESOURCE_TUN.to_owned(),
             host_path: false,
+            bridges: None,
         }
     }
+}
+
+/// Key `guestShutdownRecord`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GuestShutdownRecord {
+    /// In `spec.vm.state`.
+    #[default]
+    Spec,
+    /// In `status.guestShutdown`.
+    Status,
 }
 
 /// Key `deviceAccess`.

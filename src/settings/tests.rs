@@ -157,6 +157,7 @@ fn every_extension_can_be_set() {
     let text = "\
         runnerImage: {source: registry.example/runner, pullPolicy: Always}\n\
         replacedImages: [registry.local/mirror/qemu-]\n\
+        trustedImages: [registry.local/runner]\n\
         imageRepository:\n\
         \x20 create: false\n\
         \x20 storageClassName: nfs\n\
@@ -168,7 +169,8 @@ fn every_extension_can_be_set() {
         podDefaults: {nodeSelector: {vms: \"yes\"}, tolerations: [{key: vms, operator: Exists}], priorityClassName: vms,\n\
         \x20 imagePullSecrets: [{name: registry}]}\n\
         accelerator: {policy: kvm, kvmResource: vmoperator.jdrupes.org/kvm}\n\
-        tap: {tunResource: example.org/tun, hostPath: true}\n\
+        tap: {tunResource: example.org/tun, hostPath: true, bridges: [br0]}\n\
+        guestShutdownRecord: status\n\
         deviceAccess: root";
     let text_of = |text: &str| Some(text.to_owned());
     let fetch = FetchSettings {
@@ -196,6 +198,7 @@ fn every_extension_can_be_set() {
             pull_policy: "Always".to_owned(),
         },
         replaced_images: vec!["registry.local/mirror/qemu-".to_owned()],
+        trusted_images: vec!["registry.local/runner".to_owned()],
         image_repository: ImageRepository {
             create: false,
             storage_class_name: text_of("nfs"),
@@ -219,7 +222,9 @@ fn every_extension_can_be_set() {
         tap: Tap {
             tun_resource: "example.org/tun".to_owned(),
             host_path: true,
+            bridges: Some(vec!["br0".to_owned()]),
         },
+        guest_shutdown_record: GuestShutdownRecord::Status,
         device_access: DeviceAccess::Root,
         ..Reconciler::default()
     };

@@ -1,6 +1,7 @@
 //! The only `unsafe` code.
 
 pub mod child;
+pub mod kvm;
 pub mod tap;
 
 /// Makes a system call with one argument, 0. Returns its result and the error number.

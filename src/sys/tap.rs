@@ -23,6 +23,19 @@ pub struct Tap {
     pub name: String,
 }
 
+impl Tap {
+    /// The same tap with a further descriptor. The interface exists until all are closed.
+    ///
+    /// # Errors
+    /// If this process has too many open files.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+            name: self.name.clone(),
+        })
+    }
+}
+
 /// The step at which a tap could not be created.
 #[derive(Debug)]
 pub enum TapError {

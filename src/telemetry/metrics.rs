@@ -1,5 +1,6 @@
 //! The metrics of the operator, in the OpenMetrics format.
 
+use crate::telemetry::conditions::ConditionMetric;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -28,6 +29,8 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     vms: Family<OneLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
+    /// The conditions of all VMs.
+    pub conditions: ConditionMetric,
     /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
     /// 1 if this operator is the leader, else 0.
@@ -63,6 +66,8 @@ impl Default for Metrics {
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
+        let conditions = ConditionMetric::default();
+        registry.register_collector(Box::new(conditions.clone()));
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
         let vm_start = Histogram::new([
@@ -102,6 +107,7 @@ impl Default for Metrics {
         Self {
             vms,
             objects,
+            conditions,
             vm_start,
             requests,
             leader,

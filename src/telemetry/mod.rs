@@ -1,4 +1,5 @@
 //! Logs and metrics.
 
+pub mod conditions;
 pub mod logs;
 pub mod metrics;

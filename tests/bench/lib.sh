@@ -35,6 +35,8 @@ eventually() {
 # A separate operator, with the configuration of the local overlay.
 make_operator() {
     k apply --filename "$REPO/crds" >/dev/null
+    kubectl create namespace "$NAMESPACE" >/dev/null
+    kubectl label namespace "$NAMESPACE" pod-security.kubernetes.io/enforce=restricted >/dev/null
     kubectl kustomize "$REPO/deploy/overlays/local" | sed "s/vmop-demo/$NAMESPACE/" | k apply --filename - >/dev/null
     k rollout status deployment/vm-operator --timeout 60s >/dev/null
 }

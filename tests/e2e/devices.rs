@@ -1,14 +1,12 @@
-//! The device plugin: the resources of a node, the devices of a pod, and the report of a VM without the resource.
+//! The device plugin: the resources of a node, and the devices of a pod.
 
-use super::harness::vm::condition;
-use super::harness::{Space, e2e, environment, eventually, kubectl};
+use super::harness::{Space, e2e, eventually, kubectl};
 use serde_json::{Value, json};
-use std::fs;
 use std::path::Path;
 
-const KVM: &str = "vmoperator.jdrupes.org/kvm";
+pub const KVM: &str = "vmoperator.jdrupes.org/kvm";
+pub const KVM_IF_PRESENT: &str = "vmoperator.jdrupes.org/kvm-if-present";
 pub const TUN: &str = "vmoperator.jdrupes.org/tun";
-const VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
 /// The allocatable amount of a resource, or `None` if the node does not have the resource.
 async fn allocatable(resource: &str) -> Option<String> {
@@ -44,6 +42,38 @@ pub fn slots(device: &str) -> &'static str {
     }
 }
 
+/// Runs a container in a pod of the namespace. Returns its state when it has terminated: exit code, and the end of the log as
+/// the message of a failure.
+pub async fn run_in_pod(space: &Space, name: &str, mut container: Value) -> Value {
+    container["name"] = json!("main");
+    container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": space.name, "name": name},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    });
+    kubectl::create(&pod).await.unwrap();
+    eventually(&format!("pod {name} finishes"), 60, async || {
+        let pod = space.pods.get(name).unwrap_or_default();
+        let state = pod["status"]["containerStatuses"][0]["state"]["terminated"].clone();
+        if state.is_object() {
+            Ok(state)
+        } else {
+            Err(format!("{:#}", pod["status"]))
+        }
+    })
+    .await
+}
+
+/// The security context of a VM's container, which Pod Security `restricted` admits.
+pub fn restricted() -> Value {
+    json!({
+        "runAsNonRoot": true, "runAsUser": 107, "runAsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"},
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+    })
+}
+
 /// The error of a QEMU that opens `/dev/net/tun`, in a pod that passes the namespace's Pod Security and requests these
 /// resources.
 pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
@@ -57,35 +87,14 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     ];
     let tap = ["-netdev", "tap,id=net,ifname=t0,script=no,downscript=no"];
     let command = [&qemu[..], &tap[..]].concat();
-    let pod = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": space.name, "name": name},
-        "spec": {
-            "restartPolicy": "Never",
-            "securityContext": {
-                "runAsNonRoot": true, "runAsUser": 107, "runAsGroup": 107, "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "containers": [{
-                "name": "qemu",
-                "image": "localhost/vm-runner:0.1.0",
-                "command": command,
-                "resources": {"limits": resources},
-                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-                "terminationMessagePolicy": "FallbackToLogsOnError",
-            }],
-        },
+    let container = json!({
+        "image": "localhost/vm-runner:0.1.0",
+        "command": command,
+        "resources": {"limits": resources},
+        "securityContext": restricted(),
     });
-    kubectl::create(&pod).await.unwrap();
-    eventually(&format!("pod {name} finishes"), 60, async || {
-        let pod = space.pods.get(name).unwrap_or_default();
-        let ended =
-            pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"].as_str();
-        ended
-            .map(str::to_owned)
-            .ok_or_else(|| format!("{:#}", pod["status"]))
-    })
-    .await
+    let state = run_in_pod(space, name, container).await;
+    state["message"].as_str().unwrap_or_default().to_owned()
 }
 
 /// The device could be opened for reading and writing, which is all that the device plugin permits. Creating an
@@ -96,7 +105,8 @@ pub const OPENED: &str = "could not configure /dev/net/tun (t0): Operation not p
 fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
     e2e(0, async |space| {
         node_offers(TUN, slots("/dev/net/tun")).await;
-        node_offers(VHOST_NET, slots("/dev/vhost-net")).await;
+        node_offers(KVM, slots("/dev/kvm")).await;
+        node_offers(KVM_IF_PRESENT, "1k").await;
         let output = tap_in_pod(space, "asks", json!({TUN: "1"})).await;
         assert!(output.contains(OPENED), "{output}");
         let output = tap_in_pod(space, "asks-not", json!({})).await;
@@ -107,109 +117,18 @@ fn a_restricted_pod_gets_the_device_that_it_asks_for_and_no_other_pod_has_it() {
     });
 }
 
-/// The number of times that the node's device plugin has registered a resource.
-pub async fn registered(resource: &str) -> usize {
-    let logs = [
+/// The container of the node's device plugin.
+pub async fn plugin_container() -> Value {
+    let args = [
+        "get",
+        "pods",
         "--namespace",
         "kube-system",
-        "logs",
-        "daemonset/vm-device-plugin",
+        "--selector",
+        "app.kubernetes.io/name=vm-device-plugin",
+        "--output",
+        "json",
     ];
-    let lines = kubectl::try_run(&logs).await.unwrap_or_default();
-    lines
-        .lines()
-        .filter(|line| line.contains("\"registered\"") && line.contains(resource))
-        .count()
-}
-
-pub async fn registers_again(resource: &str, before: usize) {
-    eventually(
-        &format!("the plugin registers {resource} again"),
-        60,
-        async || {
-            let times = registered(resource).await;
-            if times > before {
-                Ok(())
-            } else {
-                Err(format!("{times} times"))
-            }
-        },
-    )
-    .await;
-}
-
-/// A second plugin for kvm only, without access to the node's devices: the kubelet then has none of them. It runs in
-/// the given new namespace.
-async fn hide_kvm(space: &Space, more: &[&str]) -> String {
-    let namespace = format!("{}-plugin", space.name);
-    if kubectl::try_run(&["get", "namespace", &namespace])
-        .await
-        .is_err()
-    {
-        kubectl::run(&["create", "namespace", &namespace]).await;
-    }
-    let args = [
-        &[
-            "device-plugin",
-            "--device=kvm",
-            "--host-dev=/nowhere",
-            "--log-format=json",
-        ],
-        more,
-    ]
-    .concat();
-    let patch =
-        json!([{"op": "replace", "path": "/spec/template/spec/containers/0/args", "value": args}]);
-    let kustomization = json!({
-        "namespace": namespace,
-        "resources": ["../../../deploy/device-plugin"],
-        "patches": [{"target": {"kind": "DaemonSet"}, "patch": patch.to_string()}],
-    });
-    let dir = environment::overlays_dir().join(&namespace);
-    fs::create_dir_all(&dir).unwrap();
-    fs::write(dir.join("kustomization.yaml"), kustomization.to_string()).unwrap();
-    kubectl::run(&["apply", "--kustomize", &dir.display().to_string()]).await;
-    namespace
-}
-
-#[test]
-fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_that_is_offered() {
-    e2e(1, async |space| {
-        node_offers(KVM, slots("/dev/kvm")).await;
-        let namespace = hide_kvm(space, &[]).await;
-        node_offers(KVM, "0").await;
-
-        space
-            .configure(&json!({"accelerator": {"policy": "auto", "kvmResource": KVM}}))
-            .await;
-        let vm = space.create("vm", json!({})).await;
-        let ready = condition(
-            &vm.wait_for_reason("AcceleratorResourceMissing", 60).await,
-            "Ready",
-        );
-        let message = ready["message"].as_str().unwrap_or_default();
-        for text in [
-            KVM,
-            "install the device plugin on nodes that have /dev/kvm",
-            "or set accelerator.policy to tcg",
-        ] {
-            assert!(message.contains(text), "{message}");
-        }
-
-        hide_kvm(space, &["--offer-without-device=kvm"]).await;
-        node_offers(KVM, "1k").await;
-        let accelerated = condition(&vm.booted().await, "Accelerated");
-        assert_eq!(
-            (&accelerated["status"], &accelerated["reason"]),
-            (&json!("False"), &json!("KvmNotAvailable"))
-        );
-
-        let before = registered(KVM).await;
-        kubectl::run(&["delete", "namespace", &namespace, "--wait=false"]).await;
-        registers_again(KVM, before).await;
-        node_offers(KVM, slots("/dev/kvm")).await;
-        drop(fs::remove_dir_all(
-            environment::overlays_dir().join(&namespace),
-        ));
-    });
+    let pods: Value = serde_json::from_str(&kubectl::run(&args).await).unwrap();
+    pods["items"][0]["status"]["containerStatuses"][0].clone()
 }

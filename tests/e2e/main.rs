@@ -28,11 +28,13 @@
 //! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
 //! | [`devices`] | the devices that the device plugin gives to pods |
+//! | [`kvm`] | a boot sector with hardware acceleration |
 //! | [`development`] | the operator outside the cluster |
+//! | [`gitops`] | VMs from Git: applied again, pruned; the removal of the operator |
 //! | [`upgrade`] | from the previous operator to the present one, and back |
 //! | [`takeover`] | the guide for the migration from the Java VM-Operator, and back |
 //! | [`writes`] | the number of requests for a VM |
-//! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root |
+//! | [`whole_node`] | a drained, a lost and a restarted node; nodes that keep devices for root; changes of the device plugin |
 //! | [`granted`] | the roles grant exactly the permissions that the other tests have used |
 //! | [`soak`] | random events for a given time |
 //! | [`harness`] | the fixtures |
@@ -52,9 +54,11 @@ mod display;
 mod disruption;
 mod ends;
 mod example;
+mod gitops;
 mod granted;
 mod harness;
 mod isolation;
+mod kvm;
 mod lifecycle;
 mod media;
 mod mistakes;

@@ -16,6 +16,8 @@ const MACHINE: &str = "-no-user-config -nodefaults -display none -accel tcg -cpu
     -global driver=cfi.pflash01,property=secure,value=on \
     -sandbox on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny \
     -rtc base=utc,clock=host,driftfix=slew -device intel-iommu,device-iotlb=on \
+    -device vmgenid,guid=1c4f2f0e-6f6a-4a1e-9d0c-3b1f5a7c9e24 -device pvpanic \
+    -device pcie-root-port,id=spare0,bus=pcie.0,addr=0x1e.0x0,multifunction=on,chassis=1,port=0 \
     -drive if=pflash,unit=0,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.ms.fd \
     -drive if=pflash,unit=1,format=raw,file=/tmp/vars.fd";
 

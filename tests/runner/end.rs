@@ -1,6 +1,6 @@
 //! Exits of the runner: each is immediate and has its own code and an explanation.
 
-use crate::api::Api;
+use crate::api::{Api, condition};
 use crate::fixture::{Fixture, Vm, run};
 use crate::processes::is_in_kernel_function;
 use serde_json::{Value, json};
@@ -42,6 +42,112 @@ fn a_request_to_end_during_the_start_ends_the_machine_at_once() {
         "{}",
         end.log
     );
+}
+
+#[test]
+fn guest_shuts_down_completely_despite_repeated_sigterm_and_sigterm_to_its_programs() {
+    let fixture = Fixture::with_guest();
+    fixture.configure(&json!({}), &json!({"useTpm": true}));
+    let vm = fixture.start(None);
+    let mut console = vm.console();
+    console.wait("ready");
+    vm.reaches("Booted");
+    console.slow_down_shutdown(60);
+    let requested = Instant::now();
+    vm.signal("-TERM");
+    console.wait("TINY shuts down");
+    // As a container runtime after its restart, and as the shutdown of a node.
+    vm.signal("-TERM");
+    for pid in [vm.qemu(), vm.child("swtpm")] {
+        run("kill", &["-TERM".as_ref(), pid.to_string().as_ref()]);
+    }
+    vm.signal("-TERM");
+    console.wait("TINY is down");
+    assert!(requested.elapsed() >= Duration::from_secs(60));
+    let end = vm.end();
+    assert_eq!(
+        (end.code, &end.outcome["reason"], &end.outcome["qemuExit"]),
+        (10, &json!("Stopped"), &json!(0)),
+        "{}",
+        end.log
+    );
+}
+
+/// Configures a VM whose disk has this program in its first sector.
+fn with_boot_sector(fixture: &Fixture, program: &[u8]) {
+    let mut image = vec![0; 1 << 20];
+    image[..program.len()].copy_from_slice(program);
+    image[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(fixture.path("disk.img"), image).unwrap();
+    fixture.own("disk.img");
+    fixture.configure(&json!({}), &json!({}));
+}
+
+#[test]
+fn guest_without_operating_system_is_ended_within_half_a_minute() {
+    let fixtures = [(); 4].map(|()| Fixture::new());
+    let [bios, uefi, empty, sector] = &fixtures;
+    diskless(bios, json!({}));
+    diskless(uefi, json!({"firmware": "uefi"}));
+    fs::write(empty.path("disk.img"), vec![0; 1 << 20]).unwrap();
+    empty.own("disk.img");
+    empty.configure(&json!({}), &json!({}));
+    // hlt; jmp
+    with_boot_sector(sector, &[0xf4, 0xeb, 0xfd]);
+    let vms = fixtures.each_ref().map(|fixture| fixture.start(None));
+    for vm in &vms {
+        vm.reaches("Booting");
+    }
+    for vm in vms {
+        vm.signal("-TERM");
+        let requested = Instant::now();
+        let end = vm.end();
+        assert_eq!(
+            (end.code, &end.outcome["reason"], &end.outcome["qemuExit"]),
+            (10, &json!("Stopped"), &json!(0)),
+            "{}",
+            end.log
+        );
+        assert!(
+            requested.elapsed() < Duration::from_secs(30),
+            "{:?}: {}",
+            requested.elapsed(),
+            end.log
+        );
+    }
+}
+
+#[test]
+fn guest_that_reacts_to_its_power_button_after_a_minute_is_not_cut_off() {
+    const TICKS_PER_MINUTE: u16 = 1093;
+    let [low, high] = TICKS_PER_MINUTE.to_le_bytes();
+    #[rustfmt::skip]
+    let program = [
+        // Enables the button: sets bit 8 of port 0x602.
+        0xba, 0x02, 0x06, 0xed, 0x80, 0xcc, 0x01, 0xef,
+        // Waits for bit 8 of port 0x600.
+        0xba, 0x00, 0x06, 0xed, 0xf6, 0xc4, 0x01, 0x74, 0xf7,
+        // Waits for a minute by the BIOS's clock.
+        0xb4, 0x00, 0xcd, 0x1a, 0x89, 0xd3,
+        0xb4, 0x00, 0xcd, 0x1a, 0x29, 0xda, 0x81, 0xfa, low, high, 0x72, 0xf4,
+        // Powers off: writes 0x2000 to port 0x604.
+        0xba, 0x04, 0x06, 0xb8, 0x00, 0x20, 0xef, 0xf4,
+    ];
+    let fixture = Fixture::new();
+    with_boot_sector(&fixture, &program);
+    let vm = fixture.start(None);
+    vm.reaches("Booting");
+    vm.signal("-TERM");
+    let requested = Instant::now();
+    let end = vm.end();
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(0)),
+        "{}",
+        end.log
+    );
+    let took = requested.elapsed();
+    assert!((55..300).contains(&took.as_secs()), "{took:?}: {}", end.log);
 }
 
 /// Waits until the runner handles signals. The kernel drops earlier ones, because PID 1 has no handler for them.
@@ -129,9 +235,10 @@ fn a_second_request_to_end_has_no_patience() {
     diskless(&fixture, json!({"powerdownTimeout": 600}));
     let vm = fixture.start(None);
     vm.reaches("Booting");
-    vm.signal("-TERM");
+    // From a terminal. Container runtimes send SIGTERM, and may repeat it.
+    vm.signal("-INT");
     vm.reaches("Terminating");
-    vm.signal("-TERM");
+    vm.signal("-INT");
     assert_eq!(vm.end().code, 10);
 }
 
@@ -194,6 +301,35 @@ fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebo
         "{:?}",
         requested.elapsed()
     );
+}
+
+#[test]
+fn hanging_qemu_is_reported_within_a_minute_until_it_answers() {
+    let (fixture, api) = (Fixture::new(), Api::start());
+    fixture.configure(
+        &json!({"namespace": "ns"}),
+        &json!({"drives": [], "powerdownTimeout": 0}),
+    );
+    let vm = fixture.start(Some(&api));
+    vm.reaches("Booting");
+    let responsive = |reason: &str| {
+        vm.until(reason, || {
+            let last = api.statuses().pop()?;
+            (condition(&last, "QemuResponsive")["reason"] == reason).then_some(())
+        });
+    };
+    responsive("Responsive");
+    let signal = |name: &str| run("kill", &[name.as_ref(), vm.qemu().to_string().as_ref()]);
+    signal("-STOP");
+    let stopped = Instant::now();
+    responsive("QemuSilent");
+    assert!(
+        stopped.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        stopped.elapsed()
+    );
+    signal("-CONT");
+    responsive("Responsive");
 }
 
 #[test]
@@ -288,7 +424,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             user(json!({"net": "10.0.2.0/30"})),
             invalid,
             "vm.network[0].net: ",
-            "of 29 bits at most",
+            "a prefix length of 29 at most",
         ),
         (
             forwards([8022, 8022]),

@@ -34,6 +34,14 @@ const OF_REFERENCE: [&str; 9] = [
     "09.0 1af4 1001",
 ];
 
+/// The spare root ports of a VM that this version has started first.
+const SPARE_PORTS: [&str; 4] = [
+    "1e.0 1b36 000c",
+    "1e.1 1b36 000c",
+    "1e.2 1b36 000c",
+    "1e.3 1b36 000c",
+];
+
 #[test]
 fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
     let fixture = Fixture::with_guest();
@@ -66,13 +74,14 @@ fn devices_are_where_the_reference_has_them_and_stay_when_others_come_and_go() {
         devices
     };
     configure(json!([{"type": "user"}]), &disks[..2]);
-    assert_eq!(run(), OF_REFERENCE);
+    assert_eq!(run(), [&OF_REFERENCE[..], &SPARE_PORTS].concat());
     // Without the network, and with a disk that is not the last.
     configure(json!([]), &[disks[0], disks[2], disks[1]]);
-    let expected = [&OF_REFERENCE[..6], &OF_REFERENCE[7..], &["0a.0 1af4 1001"]].concat();
+    let third = ["0a.0 1af4 1001"];
+    let expected = [&OF_REFERENCE[..6], &OF_REFERENCE[7..], &third, &SPARE_PORTS].concat();
     assert_eq!(run(), expected);
     configure(json!([{"type": "user"}]), &disks);
-    assert_eq!(run(), [&OF_REFERENCE[..], &["0a.0 1af4 1001"]].concat());
+    assert_eq!(run(), [&OF_REFERENCE[..], &third, &SPARE_PORTS].concat());
 }
 
 #[test]
@@ -262,4 +271,133 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
         message.contains("machine type that this image's QEMU no longer has")
             && message.contains("pc-q35-2.3")
     );
+}
+
+/// The hardware as the guest sees it: UUID, slots, MAC address, serial number of the first disk, and ACPI devices by
+/// which it detects a copy and reports a crash.
+fn seen_by_guest(console: &mut Console) -> Vec<String> {
+    let mut seen = devices(console);
+    seen.extend(cards_and_disks(console, 2));
+    for file in [
+        "/sys/class/dmi/id/product_uuid",
+        "/sys/block/vda/serial",
+        "/sys/bus/acpi/devices/QEMUVGID:00/hid",
+        "/sys/bus/acpi/devices/QEMU0001:00/hid",
+    ] {
+        console.type_line(&format!("sh echo value $(cat {file}); echo done"));
+        let lines = console.wait("TINY sh done");
+        let value = |line: &str| {
+            line.trim()
+                .strip_prefix("TINY sh value ")
+                .map(str::to_owned)
+        };
+        seen.extend(lines.lines().find_map(value));
+    }
+    seen
+}
+
+/// The value of that key of the device whose argument contains the text.
+fn device_value(arguments: &[String], device: &str, key: &str) -> String {
+    let argument = arguments.iter().find(|argument| argument.contains(device));
+    let device: serde_json::Value = serde_json::from_str(argument.unwrap()).unwrap();
+    device[key].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_vm_over_its_volumes_keeps_its_hardware_and_a_copy_detects_that_it_is_one() {
+    let disk = "/tmp/disk.img";
+    let start = |fixture: &Fixture, uid: &str, claim: &str| {
+        let network = json!([{"type": "user"}]);
+        fixture.configure(&json!({"uid": uid}), &json!({"network": network}));
+        let vm = fixture.start_with_claims(&[(disk, claim)]);
+        let mut console = vm.console();
+        console.wait("ready");
+        let arguments = vm.arguments();
+        assert!(!arguments.iter().any(|argument| argument.contains("iommu")));
+        let seen = seen_by_guest(&mut console);
+        console.type_line("poweroff");
+        assert_eq!(vm.end().code, 0);
+        (seen, device_value(&arguments, "vmgenid", "guid"))
+    };
+    let fixture = Fixture::with_guest();
+    let (hardware, generation) = start(&fixture, "uid-1", "claim-1");
+    let text = hardware.join(" ");
+    // The name of the disk is that of its directory.
+    for part in ["tmp", "QEMUVGID", "QEMU0001", "1e.3 1b36 000c", "02:"] {
+        assert!(text.contains(part), "{part} is not in {hardware:?}");
+    }
+    // The object is created again over the same claims.
+    let again = start(&fixture, "uid-2", "claim-1");
+    assert_eq!(again, (hardware.clone(), generation.clone()));
+    // All claims are copied to another cluster state.
+    let (copied, copied_generation) = start(&fixture, "uid-3", "claim-2");
+    assert_eq!(copied, hardware);
+    assert_ne!(copied_generation, generation);
+    assert_eq!(start(&fixture, "uid-3", "claim-2").1, copied_generation);
+    // A clone of the disk has new runner data.
+    for file in ["uuid.txt", "machine.json"] {
+        fs::remove_file(fixture.path("data").join(file)).unwrap();
+    }
+    let (cloned, cloned_generation) = start(&fixture, "uid-1", "claim-1");
+    assert_ne!(cloned_generation, generation);
+    let identities = |seen: &[String]| {
+        let is_identity = |line: &&String| line.contains("02:") || line.matches('-').count() == 4;
+        seen.iter().filter(is_identity).cloned().collect::<Vec<_>>()
+    };
+    let (before, after) = (identities(&hardware), identities(&cloned));
+    assert_eq!((before.len(), after.len()), (2, 2), "{before:?} {after:?}");
+    assert!(before.iter().zip(&after).all(|(one, two)| one != two));
+}
+
+#[test]
+fn a_network_keeps_address_and_slot_when_another_comes_before_it_and_when_its_address_is_configured()
+ {
+    let fixture = Fixture::new();
+    let start = |network: serde_json::Value| {
+        let vm = json!({"drives": [], "network": network, "powerdownTimeout": 0});
+        fixture.configure(&json!({}), &vm);
+        let vm = fixture.start(None);
+        vm.reaches("Booting");
+        let arguments = vm.arguments();
+        vm.signal("-TERM");
+        assert_eq!(vm.end().code, 10);
+        let card = |id: &str| {
+            let id = format!("\"netdev\":\"{id}\"");
+            ["mac", "addr"].map(|key| device_value(&arguments, &id, key))
+        };
+        [card("hostnet0"), card("hostnet1")]
+    };
+    let user = json!({"type": "user"});
+    let fixed = "52:54:00:00:00:09";
+    let [first, second] = start(json!([user, user]));
+    assert_ne!(first, second);
+    let configured = json!({"type": "user", "mac": fixed});
+    let [one, two] = start(json!([configured, user]));
+    assert_eq!((one, &two), ([fixed.to_owned(), first[1].clone()], &second));
+    assert_eq!(start(json!([user, user])), [first, second]);
+}
+
+/// A boot sector that reports a crash: it writes bit 0 to the port of pvpanic, and halts.
+///
+/// ```text
+/// mov dx, 0x505
+/// mov al, 1
+/// out dx, al
+/// hlt
+/// ```
+const CRASHING_GUEST: [u8; 7] = [0xba, 0x05, 0x05, 0xb0, 0x01, 0xee, 0xf4];
+
+#[test]
+fn a_crash_that_the_guest_reports_ends_the_vm() {
+    let fixture = Fixture::new();
+    let mut disk = vec![0; 1 << 20];
+    disk[..CRASHING_GUEST.len()].copy_from_slice(&CRASHING_GUEST);
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(fixture.path("disk.img"), disk).unwrap();
+    fixture.own("disk.img");
+    fixture.configure(&json!({}), &json!({}));
+    let end = fixture.start(None).end();
+    assert_eq!(end.outcome["reason"], "GuestHalted", "{}", end.log);
+    let message = end.outcome["message"].as_str().unwrap();
+    assert!(message.contains("guest-panicked"), "{message}");
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::time::Duration;
 
 #[test]
 fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
@@ -53,6 +54,52 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
         (&json!(2), &json!("False"))
     );
     assert_eq!(condition(&status, "ConfigInSync")["status"], "True");
+}
+
+#[test]
+fn hundred_changes_of_cpus_under_emulation_leave_qemu_running_and_report_the_cpus_of_the_guest() {
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    let configure = |generation: i64, cpus: u32| {
+        let runner = json!({"namespace": "ns", "generation": generation});
+        fixture.configure(&runner, &json!({"maximumCpus": 4, "currentCpus": cpus}));
+    };
+    configure(1, 1);
+    let vm = fixture.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("ready");
+    vm.reaches("Booted");
+    let qemu = vm.qemu();
+    let confirmed = |generation: i64| {
+        vm.until("a report", || {
+            let last = api.statuses().pop()?;
+            let in_sync = condition(&last, "CpusInSync").clone();
+            (in_sync["observedGeneration"] == generation).then_some((last, in_sync))
+        })
+    };
+    // A fixed sequence of numbers from 1 to 4 without order (a linear congruential generator).
+    let mut random = 1u32;
+    for generation in 2..=101 {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        configure(generation, 1 + (random >> 16) % 4);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    configure(102, 4);
+    let (status, in_sync) = confirmed(102);
+    assert_eq!((&in_sync["status"], vm.qemu()), (&json!("False"), qemu));
+    assert!(
+        in_sync["message"]
+            .as_str()
+            .unwrap()
+            .contains("restart the VM"),
+        "{in_sync}"
+    );
+    // The guest's own number is the reported one.
+    let cpus = status["status"]["cpus"].as_u64().unwrap();
+    console.type_line("cpus");
+    console.wait(&format!("TINY cpus {cpus}"));
+    let end = vm.exec(&["power-off"]);
+    assert!(end.status.success());
+    assert_eq!(vm.end().outcome["qemuExit"], 0);
 }
 
 #[test]

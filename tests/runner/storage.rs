@@ -186,13 +186,60 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
             .contains("/tmp/volume/disk.img"),
         "{healthy}"
     );
+    let cpus = || condition(&api.statuses().pop().unwrap(), "CpusInSync").clone();
+    assert_eq!(
+        (&cpus()["status"], &cpus()["reason"]),
+        (&json!("False"), &json!("GuestPaused"))
+    );
     volume.grow(20);
     console.wait("TINY sh written");
     storage("True");
+    assert_eq!(cpus()["status"], "True");
     let log = fixture.log();
     assert!(
         log.matches("there is no room left").count() == 1 && log.contains("the guest runs again"),
         "{log}"
+    );
+}
+
+#[test]
+fn guest_that_is_reset_while_its_volume_is_full_runs_and_shuts_down_completely() {
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    let _volume = SmallVolume::of(&fixture, "volume", 4);
+    let reset = |counter: u32| {
+        fixture.configure(
+            &json!({"namespace": "ns", "resetCounter": counter}),
+            &drives("16 MiB"),
+        )
+    };
+    reset(1);
+    let vm = fixture.start(Some(&api));
+    let mut console = vm.console();
+    console.wait("TINY boot=1");
+    console.wait("ready");
+    console.type_line(
+        "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync",
+    );
+    vm.logged("there is no room left");
+    reset(2);
+    console.wait("TINY boot=2");
+    console.wait("ready");
+    vm.until("a report", || {
+        let last = api.statuses().pop()?;
+        let is_healthy = |type_| condition(&last, type_)["status"] == "True";
+        (is_healthy("StorageHealthy") && is_healthy("CpusInSync") && is_healthy("Booted"))
+            .then_some(())
+    });
+    console.slow_down_shutdown(60);
+    vm.signal("-TERM");
+    console.wait("TINY shuts down");
+    console.wait("TINY is down");
+    let end = vm.end();
+    assert_eq!(
+        (end.code, &end.outcome["qemuExit"]),
+        (10, &json!(0)),
+        "{}",
+        end.log
     );
 }
 
@@ -240,4 +287,58 @@ fn a_guest_has_its_disk_also_where_the_kernel_refuses_native_aio() {
         "{}",
         fixture.log()
     );
+}
+
+#[test]
+fn a_lost_image_is_never_replaced_by_an_empty_one_until_its_loss_is_accepted() {
+    let fixture = Fixture::new();
+    let disk = "/tmp/volume/disk.img";
+    let volume = fixture.path("volume");
+    let make_volume = || {
+        fs::create_dir(&volume).unwrap();
+        fixture.own("volume");
+    };
+    make_volume();
+    let drive = json!({"type": "raw", "file": disk, "size": "16 MiB"});
+    let vm = json!({"drives": [drive], "powerdownTimeout": 0});
+    fixture.configure(&json!({}), &vm);
+    let start = |claim: &str| {
+        let vm = fixture.start_with_claims(&[(disk, claim)]);
+        vm.reaches("Booting");
+        vm.signal("-TERM");
+        assert_eq!(vm.end().code, 10, "{}", fixture.log());
+    };
+    let refused = |claim: &str| {
+        let end = fixture.start_with_claims(&[(disk, claim)]).end();
+        let reason = &end.outcome["reason"];
+        assert_eq!(
+            (end.code, reason),
+            (74, &json!("DataMissing")),
+            "{}",
+            end.log
+        );
+        let message = end.outcome["message"].as_str().unwrap().to_owned();
+        for part in [disk, "file systems of its volume are mounted", "delete PVC"] {
+            assert!(message.contains(part), "{part} is not in {message}");
+        }
+        assert!(!volume.join("disk.img").exists());
+    };
+    start("one");
+    fs::rename(volume.join("disk.img"), fixture.path("saved.img")).unwrap();
+    refused("one");
+    refused("one");
+    // The image is restored.
+    fs::rename(fixture.path("saved.img"), volume.join("disk.img")).unwrap();
+    start("one");
+    // The mount below the claim is lost: its directory is empty.
+    fs::rename(&volume, fixture.path("mounted")).unwrap();
+    make_volume();
+    refused("one");
+    fs::remove_dir(&volume).unwrap();
+    fs::rename(fixture.path("mounted"), &volume).unwrap();
+    start("one");
+    // The PVC is deleted, and the operator has created another one.
+    fs::remove_file(volume.join("disk.img")).unwrap();
+    start("two");
+    assert!(volume.join("disk.img").exists());
 }

@@ -218,6 +218,10 @@ pub struct NetworkConfig {
     /// Type of the interface. Default: `tap`.
     #[serde(rename = "type")]
     pub type_: NetworkType,
+    /// Extension: name by which the interface retains its MAC address and PCI slot. Default: the bridge or type, and the position
+    /// among the interfaces with the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Bridge of a `tap` interface. Default: `br0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<String>,
@@ -238,6 +242,7 @@ impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
             type_: NetworkType::Tap,
+            name: None,
             bridge: None,
             device: "virtio-net".to_owned(),
             mac: None,

@@ -2,5 +2,6 @@
 
 pub mod config;
 pub mod fetch;
+pub mod identity;
 pub mod metrics;
 pub mod outcome;

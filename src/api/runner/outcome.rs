@@ -5,13 +5,15 @@
 //! node.
 
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
+use strum::{IntoStaticStr, VariantArray};
 
 /// Path from which the kubelet reads the termination message; the default of Kubernetes.
 pub const TERMINATION_MESSAGE_PATH: &str = "/dev/termination-log";
 
 /// The reason that the runner exited.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 pub enum EndReason {
     /// The guest has powered itself off.
     GuestShutdown,
@@ -23,17 +25,21 @@ pub enum EndReason {
     FirmwareMissing,
     /// The runner cannot read or write a file or volume that the VM needs.
     DataNotAccessible,
+    /// The image file of a disk, or the runner data, does not exist, although an earlier start has used it.
+    DataMissing,
     /// Another process on the node uses a disk or a directory of the VM.
     DiskInUse,
     /// The pod's user has no permission to open a device of the pod.
     DeviceNotPermitted,
-    /// The configuration requires hardware acceleration, which is not available.
+    /// The configuration requires hardware acceleration, which is not available or has failed soon after the start.
     AcceleratorUnavailable,
+    /// Hardware acceleration has failed after the guest had run for some time.
+    AcceleratorFailed,
     /// QEMU exited or failed before the guest ran.
     StartFailed,
     /// QEMU exited unexpectedly while the guest ran.
     QemuCrashed,
-    /// QEMU has stopped the guest permanently, because of an error of KVM or of the host, or a crash of the guest.
+    /// QEMU has stopped the guest permanently, because of an error of the host or a crash of the guest.
     GuestHalted,
     /// The QMP connection was closed before the guest ran.
     MonitorLost,
@@ -59,6 +65,8 @@ impl EndReason {
             Self::QemuCrashed => 71,
             Self::MonitorLost | Self::Unknown => 72,
             Self::GuestHalted => 73,
+            Self::DataMissing => 74,
+            Self::AcceleratorFailed => 75,
         }
     }
 }

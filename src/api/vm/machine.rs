@@ -51,7 +51,8 @@ pub struct Machine {
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. CPUs of an emulated VM can be
+    /// added `maximumCpus - 1` times until its next start, those of the start included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
@@ -187,6 +188,10 @@ impl Default for CpuTopology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
+    /// Name by which the interface retains its MAC address and PCI slot when the list or the bridge changes. Default: the
+    /// bridge, or `user`, and the position among the interfaces with the same one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Network interface on a bridge of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tap: Option<TapNetwork>,

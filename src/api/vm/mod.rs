@@ -72,6 +72,12 @@ use std::collections::BTreeMap;
         description = "Whether the guest agent has answered since the last boot",
         priority = 1
     ),
+    printcolumn(
+        name = "Acceleration",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Accelerated")].reason"#,
+        description = "Reason of the condition Accelerated: Kvm, or the cause of the emulation"
+    ),
     printcolumn(name = "CPUs", type_ = "integer", json_path = ".status.cpus"),
     printcolumn(name = "RAM", type_ = "string", json_path = ".status.ram"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.nodeName"),
@@ -92,7 +98,7 @@ pub struct VirtualMachineSpec {
     /// and memory takes effect immediately, any other change at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Node that runs the VM. The scheduler is bypassed. A change takes effect at the next start.
+    /// Node that runs the VM. The pod tolerates taints with the effect `NoSchedule`. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     /// Labels that a node must have to run the VM. A change takes effect at the next start.
@@ -133,8 +139,9 @@ pub struct VirtualMachineSpec {
     /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
-    /// Whether a shutdown by the guest sets `spec.vm.state` to `Stopped`. If false, the operator starts the VM again. A change
-    /// takes effect immediately.
+    /// Whether the VM stays stopped after a shutdown by the guest: the operator sets `spec.vm.state` to `Stopped`, or remembers the
+    /// shutdown in `status.guestShutdown` (setting `guestShutdownRecord`). If false, the operator starts the VM again. A change takes
+    /// effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
     /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty

@@ -71,6 +71,17 @@ pub const ANNOTATION_FETCH_TRY: &str = "vmoperator.jdrupes.org/fetch-try";
 /// hexadecimal digits for URL and checksum. Without the annotation, the operator downloads the image again.
 pub const ANNOTATION_FETCHED: &str = "fetched.vmoperator.jdrupes.org";
 }}
+
+/// Annotations of PVCs, by which Argo CD neither prunes nor deletes them, and does not count them as a difference to Git. An application
+/// with the name of a VM would otherwise take the VM's PVCs for its own, because of their label `app.kubernetes.io/instance`.
+pub const ANNOTATIONS_KEPT: [(&str, &str); 2] = [
+    ("argocd.argoproj.io/compare-options", "IgnoreExtraneous"),
+    (
+        "argocd.argoproj.io/sync-options",
+        "Prune=false,Delete=false",
+    ),
+];
+
 /// Prefixes of annotations that only the operator and the runner set.
 pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner.jdrupes.org/"];
 
@@ -102,10 +113,12 @@ pub const IMAGE_REPOSITORY_CLAIM: &str = "vmop-image-repository";
 
 /// Extended resource of the device plugin that gives a pod `/dev/kvm`.
 pub const RESOURCE_KVM: &str = "vmoperator.jdrupes.org/kvm";
+/// Extended resource of the device plugin that gives a pod `/dev/kvm` if the node has it, and nothing on other nodes.
+pub const RESOURCE_KVM_IF_PRESENT: &str = "vmoperator.jdrupes.org/kvm-if-present";
+/// Label of nodes with hardware acceleration, with the value `true`. Administrators set it.
+pub const LABEL_NODE_KVM: &str = "vmoperator.jdrupes.org/kvm";
 /// Extended resource of the device plugin that gives a pod `/dev/net/tun`.
 pub const RESOURCE_TUN: &str = "vmoperator.jdrupes.org/tun";
-/// Extended resource of the device plugin that gives a pod `/dev/vhost-net`.
-pub const RESOURCE_VHOST_NET: &str = "vmoperator.jdrupes.org/vhost-net";
 
 /// Directory of the runner's configuration in a VM's pod.
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
@@ -150,6 +163,9 @@ pub const ENV_NODE_NAME: &str = "NODE_NAME";
 pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable in a VM's pod: the address of the pod, from the downward API.
 pub const ENV_POD_IP: &str = "POD_IP";
+/// Environment variable in a VM's pod: the disks' PVCs and generated values, JSON of
+/// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
+pub const ENV_IDENTITY: &str = "VM_IDENTITY";
 
 /// Device with which a program creates tap interfaces.
 pub const TUN_DEVICE: &str = "/dev/net/tun";

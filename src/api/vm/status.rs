@@ -20,13 +20,18 @@ pub struct VirtualMachineStatus {
     /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
+    /// Shutdown by the guest of a VM with `spec.guestShutdownStops`, if the operator's setting `guestShutdownRecord` is `status`. The VM
+    /// is stopped while the generation is that of the VM. Written by the operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_shutdown: Option<GuestShutdown>,
     /// Last fulfilled value of `spec.vm.resetRequest`. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
     /// Version of the runner. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
+    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Reported by the runner; reset by
+    /// the operator after the VM has stopped.
     pub cpus: i64,
     /// Size of the memory that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
     pub ram: String,
@@ -77,6 +82,7 @@ impl Default for VirtualMachineStatus {
             observed_generation: Some(0),
             restarts: None,
             observed_restart_request: None,
+            guest_shutdown: None,
             observed_reset_request: None,
             runner_version: None,
             cpus: 0,
@@ -111,6 +117,14 @@ pub struct Assignment {
     /// Time at which the user last used the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
+}
+
+/// A shutdown by the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestShutdown {
+    /// Generation of the VM at the shutdown. A change of the spec increases the generation, and the VM starts again.
+    pub generation: i64,
 }
 
 /// Value of [`Restarts::reason`]: another client than the operator has deleted the pod.

@@ -15,9 +15,11 @@ use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::watch::Namespaces;
 use crate::k8s::writer::Writer;
 use crate::settings::Settings;
+use crate::telemetry::conditions::ConditionLabels;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
-use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
+use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -89,12 +91,20 @@ impl Context {
     /// A context with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
+        let vms = Arc::new(PrimaryStore::default());
+        let reader = vms.reader();
+        cluster.metrics.conditions.set_source(move |sample| {
+            reader
+                .state()
+                .iter()
+                .for_each(|vm| condition_samples(vm, sample));
+        });
         Self {
             states: VmStates::new(cluster.first_backoff, cluster.jitter),
             cluster,
             namespace,
             settings,
-            vms: Arc::default(),
+            vms,
             caches: Caches::default(),
             download_progress: ProgressCache::default(),
             random_password,
@@ -157,14 +167,36 @@ impl Context {
     }
 }
 
-/// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
-fn ready_reason(vm: &VirtualMachine) -> &str {
-    let conditions = vm
-        .status
+/// The samples of a VM's conditions. An emulated guest is no problem if its configuration says so, and no series of this metric
+/// has a reason, so the condition `Accelerated` is left out then.
+fn condition_samples(vm: &VirtualMachine, sample: &mut dyn FnMut(&ConditionLabels<'_>)) {
+    let conditions = status_conditions(vm);
+    let is_requested = conditions::emulation(conditions).is_some();
+    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+    for Condition { type_, status, .. } in conditions {
+        if type_ == conditions::ACCELERATED && status == "False" && !is_requested {
+            continue;
+        }
+        sample(&[
+            ("namespace", &namespace),
+            ("name", &name),
+            ("type", type_),
+            ("status", status),
+        ]);
+    }
+}
+
+fn status_conditions(vm: &VirtualMachine) -> &[Condition] {
+    vm.status
         .as_ref()
         .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
-    conditions::find(conditions, conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
+        .unwrap_or_default()
+}
+
+/// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
+fn ready_reason(vm: &VirtualMachine) -> &str {
+    conditions::find(status_conditions(vm), conditions::READY)
+        .map_or("Unknown", |ready| ready.reason.as_str())
 }
 
 /// 16 random bytes in Base64, the format of the Java VM-Operator.

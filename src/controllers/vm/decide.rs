@@ -14,11 +14,12 @@
 //! | Stopped | any other | delete |
 //! | Running | none | create, or wait for the end of the backoff or for the boot image |
 //! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template has changed |
-//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM by its spec |
+//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
 //!
-//! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff.
+//! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff, and neither does a VM whose spec has changed: the
+//! change may correct the cause of the exits.
 
 use crate::api::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
@@ -50,7 +51,7 @@ pub enum Decision {
     /// Write its exit or deletion into the VM's status.
     Remember(Restarts),
     /// Stop the VM, because the guest has shut itself down.
-    StopBySpec,
+    StopAfterShutdown,
     /// Wait.
     Wait(WaitFor),
 }
@@ -103,7 +104,7 @@ impl Decision {
                 )
             }
             // The watch usually triggers the next reconcile, because the status has just been written.
-            Self::Remember(_) | Self::StopBySpec => Outcome::Recheck(Duration::from_secs(1)),
+            Self::Remember(_) | Self::StopAfterShutdown => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,
         }
     }
@@ -155,15 +156,16 @@ impl Decision {
 #[must_use]
 pub fn decide(observed: &Observed, valid: bool) -> Decision {
     let vm = &observed.vm;
-    let wanted = vm.spec.vm.state;
+    let wanted = observed.desired_state();
     let past = vm
         .status
         .as_ref()
         .and_then(|status| status.restarts.as_ref());
     let restart = valid && restart::is_due(observed);
+    let at_once = restart || observed.has_changed_spec();
     let backoff_end = past
         .map(|past| due(past, observed.now))
-        .filter(|_| !restart);
+        .filter(|_| !at_once);
     let Some(any_pod) = &observed.pod else {
         return match (wanted, backoff_end) {
             (State::Stopped, ..) => Decision::Keep,
@@ -203,7 +205,7 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
             why: DeleteReason::Restart,
         },
         State::Running if !pod.has_ended() => Decision::Keep,
-        State::Running => after_end(observed, pod, remembered, uid, restart),
+        State::Running => after_end(observed, pod, remembered, uid, at_once),
     }
 }
 
@@ -212,12 +214,12 @@ fn after_end(
     pod: &PodView,
     remembered: Option<&Restarts>,
     uid: String,
-    restart: bool,
+    at_once: bool,
 ) -> Decision {
     let end = End::of(pod);
     if let Some(past) = remembered {
         let until = due(past, observed.now);
-        return if until > observed.now && !restart {
+        return if until > observed.now && !at_once {
             Decision::Wait(WaitFor::Pause { until })
         } else {
             Decision::Delete {
@@ -227,7 +229,7 @@ fn after_end(
         };
     }
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
-        return Decision::StopBySpec;
+        return Decision::StopAfterShutdown;
     }
     let attempts = attempts(observed, end.resets_backoff);
     // The clock of the node may be ahead, which must not delay the next start.
@@ -259,14 +261,14 @@ fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decisio
     })
 }
 
-/// The number of exits in a row, including the present one.
+/// The number of exits in a row, including the present one. A change of the spec begins a new row.
 fn attempts(observed: &Observed, resets_backoff: bool) -> u32 {
     let before = observed
         .vm
         .status
         .as_ref()
         .and_then(|status| status.restarts.as_ref())
-        .filter(|_| !resets_backoff);
+        .filter(|_| !resets_backoff && !observed.has_changed_spec());
     before.map_or(1, |before| before.attempts.saturating_add(1))
 }
 

@@ -122,6 +122,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let observed = observe_all(vm, ctx).await?;
     if observed.is_being_deleted() {
         // The garbage collector deletes the children. They must not be created again.
+        report::report_deletion(&observed, ctx).await?;
         runner_report::copy(&observed, None, ctx).await?;
         return Ok(Outcome::Done.sooner(observed.copy.delay()));
     }
@@ -203,7 +204,9 @@ async fn report_all(
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
-        (_, Err(error)) if error.is_rejection() => Some(diagnose::rejected(error)),
+        (_, Err(error)) if error.is_rejection() => {
+            Some(diagnose::rejected(error, Some(&observed.vm.spec)))
+        }
         // Other errors are not about the VM. The operator's part of its status is kept.
         (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),
         (Ok(_), Ok(conditions)) => {
@@ -214,7 +217,13 @@ async fn report_all(
     let conditions = applied.ok().filter(|_| plan.is_ok()).map(|conditions| {
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(observed, decision);
-        let all = conditions.iter().cloned().chain(ignored).chain(data);
+        let unnamed = diagnose::unnamed_disks::unnamed_disks(&observed.vm);
+        let all = conditions
+            .iter()
+            .cloned()
+            .chain(ignored)
+            .chain(data)
+            .chain(unnamed);
         all.collect::<Vec<_>>()
     });
     let created = *decision == Decision::Create && applied.is_ok();

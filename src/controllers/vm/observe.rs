@@ -1,6 +1,6 @@
 //! (client) The observed state of one VM: the VM and its children, from the stores. No request is made.
 
-use crate::api::vm::names;
+use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
@@ -88,6 +88,12 @@ pub struct RunnerEvent {
 pub const RUNNER_DATA: &str = "runner-data";
 
 impl Observed {
+    /// The desired state: `spec.vm.state`, or `Stopped` after a shutdown by the guest that the status records.
+    #[must_use]
+    pub fn desired_state(&self) -> State {
+        desired_state(&self.vm)
+    }
+
     /// Name of a PVC: the legacy name if that PVC exists, else `claim`.
     #[must_use]
     pub fn claim_name(&self, disk: &str, claim: String) -> String {
@@ -161,6 +167,14 @@ impl Observed {
         alive && conditions::is_true(self.conditions(), conditions::RUNNING)
     }
 
+    /// Whether the spec has changed since the operator last wrote the status. The generation in the status of a new VM is 0.
+    #[must_use]
+    pub fn has_changed_spec(&self) -> bool {
+        let status = self.vm.status.as_ref();
+        let seen = status.and_then(|status| status.observed_generation);
+        seen.is_some_and(|seen| seen > 0 && Some(seen) < self.vm.metadata.generation)
+    }
+
     /// Whether the pod's container has started. The runner may report that seconds before the kubelet.
     #[must_use]
     pub fn has_started(&self) -> bool {
@@ -193,6 +207,16 @@ pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
         (disk, claim)
     });
     disks.collect()
+}
+
+/// The desired state of the VM: see [`Observed::desired_state`].
+#[must_use]
+pub fn desired_state(vm: &VirtualMachine) -> State {
+    let shutdown = vm.status.as_ref().and_then(|status| status.guest_shutdown);
+    match shutdown {
+        Some(shutdown) if Some(shutdown.generation) == vm.metadata.generation => State::Stopped,
+        _ => vm.spec.vm.state,
+    }
 }
 
 /// The PVCs of the VM that exist, by name.

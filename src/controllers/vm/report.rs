@@ -1,13 +1,15 @@
 //! (client) Status and events of a VM. Pure functions compute them; only differences are written.
 
 mod ready;
+mod shutdown_notice;
 
 pub use ready::{Ready, ready};
+pub use shutdown_notice::{publish_shutdown, report_deletion};
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::{Restarts, State, VirtualMachineStatus, names};
+use crate::api::vm::{GuestShutdown, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
@@ -16,6 +18,7 @@ use crate::controllers::vm::runner_report::{self, apply_body};
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
+use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -47,7 +50,8 @@ pub async fn report(
     created: bool,
     ctx: &Context,
 ) -> Result<(), Error> {
-    if *decision == Decision::StopBySpec {
+    let records = ctx.settings.reconciler.guest_shutdown_record;
+    if *decision == Decision::StopAfterShutdown && records == GuestShutdownRecord::Spec {
         // The spec has just changed, so its next reconcile reports the state.
         return Ok(());
     }
@@ -58,6 +62,7 @@ pub async fn report(
         ready: &ready,
         notes,
         restarts: restarts.as_ref(),
+        guest_shutdown: guest_shutdown(vm, decision),
         restart_request: restart::carried_out(observed, created),
         retain_rejections: ctx
             .states
@@ -86,7 +91,8 @@ pub async fn report(
         ctx.states
             .rejection_reported(&observed.key(), (ctx.cluster.instant)());
     }
-    if is_new {
+    // Each exit is an event, also if the reason remains that of the previous exit.
+    if is_new || matches!(decision, Decision::Remember(_)) {
         publish(vm, &ready, ctx).await;
     }
     Ok(())
@@ -135,22 +141,38 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
 }
 
 /// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A VM that was stopped
-/// starts without a delay.
+/// starts without a delay, and so does one whose spec has changed while it did not run.
 #[must_use]
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
-        _ if observed.vm.spec.vm.state == State::Stopped => None,
+        _ if observed.desired_state() == State::Stopped => None,
+        _ if observed.has_changed_spec() && !observed.is_running() => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
     }
 }
 
-/// The condition of a VM whose runner cannot access its volumes, until the VM runs.
+/// The shutdown by the guest that the status records: a new one, or the present one while the spec has not changed since.
+fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutdown> {
+    let generation = vm.metadata.generation?;
+    if *decision == Decision::StopAfterShutdown {
+        return Some(GuestShutdown { generation });
+    }
+    present(vm)
+        .and_then(|status| status.guest_shutdown)
+        .filter(|shutdown| shutdown.generation == generation)
+}
+
+/// The condition of a VM whose runner cannot access its volumes or misses files in them, until the VM runs.
 #[must_use]
 pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
     let last = restarts(observed, decision).filter(|_| !observed.is_running())?;
-    let reason = ConditionReason::DataNotAccessible;
-    (last.reason == reason.as_str()).then_some(Wanted {
+    let reasons = [
+        ConditionReason::DataNotAccessible,
+        ConditionReason::DataMissing,
+    ];
+    let reason = reasons.into_iter().find(|it| last.reason == it.as_str())?;
+    Some(Wanted {
         type_: conditions::DATA_ACCESSIBLE,
         status: false,
         reason,
@@ -167,6 +189,8 @@ pub struct OperatorFields<'a> {
     pub notes: Option<&'a [Wanted]>,
     /// Past exits.
     pub restarts: Option<&'a Restarts>,
+    /// The shutdown by the guest that keeps the VM stopped.
+    pub guest_shutdown: Option<GuestShutdown>,
     /// The last restart request that was carried out.
     pub restart_request: Option<i64>,
     /// Whether a rejection retains its message if only the message differs.
@@ -184,6 +208,7 @@ pub fn operator_status(
         ready,
         notes,
         restarts,
+        guest_shutdown,
         restart_request,
         retain_rejections,
     } = *fields;
@@ -216,6 +241,7 @@ pub fn operator_status(
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation
             && status.restarts.as_ref() == restarts
+            && status.guest_shutdown == guest_shutdown
             && status.observed_restart_request == restart_request
     });
     let is_present = conditions
@@ -228,6 +254,7 @@ pub fn operator_status(
     let status = json!({
         "observedGeneration": vm.metadata.generation,
         "restarts": restarts,
+        "guestShutdown": guest_shutdown,
         "observedRestartRequest": restart_request,
         "conditions": conditions,
     });

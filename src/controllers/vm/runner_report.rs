@@ -376,7 +376,24 @@ fn changes(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Vec<R
             ..event(ConditionReason::TpmEnded.as_str(), note)
         });
     }
+    events.extend(emulation(before, after));
     events
+}
+
+/// The event of a guest that is emulated, although acceleration was requested.
+fn emulation(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Option<RunnerEvent> {
+    use ConditionReason::{KvmCheckTimedOut, KvmDoesNotWork, KvmFailed, KvmNotAvailable};
+    let note = conditions::emulation(&after.conditions)?.to_owned();
+    let accelerated = conditions::find(&after.conditions, conditions::ACCELERATED)?;
+    let mut reasons = [KvmNotAvailable, KvmDoesNotWork, KvmCheckTimedOut, KvmFailed].into_iter();
+    let reason = reasons.find(|it| it.as_str() == accelerated.reason)?;
+    conditions::emulation(&before.conditions)
+        .is_none()
+        .then_some(RunnerEvent {
+            reason: reason.as_str(),
+            note,
+            is_warning: true,
+        })
 }
 
 /// The event of a new phase of the guest. A guest whose agent starts and ends repeatedly causes none.

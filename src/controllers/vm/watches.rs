@@ -5,6 +5,7 @@ use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images;
+use crate::controllers::vm::report;
 use crate::controllers::vm::views::VmView;
 use crate::k8s::events;
 use crate::k8s::follow::{self, Changes};
@@ -63,6 +64,9 @@ fn decode_event(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<Virtu
                 |vm| Some(vm.into()),
             )?;
             ctx.undecodable().remove(&vm.name_any());
+            if ctx.cluster.leadership.leads() {
+                tokio::spawn(report_shutdown(vm.clone(), ctx.clone()));
+            }
             Event::Delete(vm)
         }
     })
@@ -129,6 +133,11 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
         &message,
     )
     .await;
+}
+
+/// Reports that the guest of a deleted VM shuts down.
+async fn report_shutdown(vm: VirtualMachine, ctx: Arc<Context>) {
+    report::publish_shutdown(&vm, &ctx).await;
 }
 
 /// Reports all VMs that cannot be decoded.

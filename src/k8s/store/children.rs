@@ -27,7 +27,8 @@ pub enum Change {
     Relisted,
 }
 
-/// The objects of one kind, in groups. A group is the key of the primary object that the objects belong to.
+/// The objects of one kind, in groups. A group is the key of the primary object that the objects belong to. Objects that concern
+/// several primary objects share a made-up key, such as their namespace, and their changes are reported for all primary objects.
 pub struct Cache<K> {
     group_of: fn(&K) -> Option<ObjectKey>,
     content: Mutex<Content<K>>,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{sleep, timeout};
 
 /// Time for the agent to answer a synchronization, and then a command.
@@ -24,6 +24,9 @@ const SHUTDOWN_ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 /// doubles up to the maximum.
 const ADDRESS_POLL_INTERVAL_MIN: Duration = Duration::from_secs(2);
 const ADDRESS_POLL_INTERVAL_MAX: Duration = Duration::from_secs(60);
+/// Delay between two queries for the guest's CPUs. It starts again with the minimum when the number of present CPUs changes.
+const CPU_POLL_INTERVAL_MIN: Duration = Duration::from_secs(2);
+const CPU_POLL_INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// Size of a reply in bytes.
 pub(super) const LINE_SIZE_MAX: usize = 256 << 10;
 /// Limits for the parts of a guest's reply that are stored: entries of a list, and bytes of a text.
@@ -91,6 +94,47 @@ impl GuestAgent {
         reply
             .map(|interfaces| usable_addresses(&interfaces))
             .ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+
+    /// The number of CPUs that the guest uses.
+    async fn online_cpus(&self) -> io::Result<u32> {
+        let reply = self
+            .exchange("guest-get-vcpus", &json!({}), AGENT_REPLY_TIMEOUT)
+            .await?;
+        reply
+            .and_then(|cpus| online_cpus(&cpus))
+            .ok_or_else(|| io::ErrorKind::TimedOut.into())
+    }
+
+    /// Reports the number of CPUs that the guest uses: after a delay when the number of present CPUs changes, because the guest needs
+    /// time to use them, and each later change. Returns if the agent does not support the query.
+    pub async fn follow_cpus(&self, mut present: watch::Receiver<u32>, tell: impl Fn(u32)) {
+        let (mut known, mut pause) = (None, CPU_POLL_INTERVAL_MIN);
+        loop {
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(CPU_POLL_INTERVAL_MAX),
+                changed = present.changed() => match changed {
+                    Ok(()) => {
+                        (known, pause) = (None, CPU_POLL_INTERVAL_MIN);
+                        continue;
+                    }
+                    Err(_) => return,
+                }
+            }
+            match self.online_cpus().await {
+                Ok(online) if known != Some(online) => {
+                    known = Some(online);
+                    tell(online);
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Other => {
+                    return tracing::debug!(%error, "the guest agent does not report the guest's CPUs");
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the guest agent does not report the guest's CPUs")
+                }
+            }
+        }
     }
 
     /// Reports the guest's addresses and each change. The agent sends no event for a change, so
@@ -232,6 +276,13 @@ pub(super) fn is_sync_reply(line: &[u8], sync_id: &Value) -> bool {
     reply.is_some_and(|reply| reply.get("return") == Some(sync_id))
 }
 
+/// The number of online CPUs in a reply to `guest-get-vcpus`. None if the reply is unusable.
+fn online_cpus(reply: &Value) -> Option<u32> {
+    let is_online = |cpu: &&Value| cpu.get("online").and_then(Value::as_bool) == Some(true);
+    let online = reply.as_array()?.iter().filter(is_online).count();
+    u32::try_from(online).ok().filter(|online| *online > 0)
+}
+
 /// The entries with short names and texts. `guest-get-osinfo` has no others.
 fn short_osinfo(said: Map<String, Value>) -> Map<String, Value> {
     let is_short = |name: &str, value: &Value| {
@@ -345,6 +396,19 @@ mod tests {
         let (first, second) = asked.await.unwrap();
         assert_eq!(first.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(second.unwrap()["id"], "debian");
+    }
+
+    #[tokio::test]
+    async fn cpus_of_the_guest_are_those_that_are_online() {
+        let (agent, _dir) = agent(
+            &[
+                r#"{"return": [{"logical-id": 0, "online": true}, {"logical-id": 1, "online": false, "can-offline": true}]}"#,
+                r#"{"return": []}"#,
+            ],
+            b"",
+        );
+        assert_eq!(agent.online_cpus().await.unwrap(), 1);
+        assert!(agent.online_cpus().await.is_err());
     }
 
     #[tokio::test]

@@ -156,7 +156,7 @@ impl Login {
             Some(400..) => self.request_failed(line),
             Some(201 | 202) => log_unexpected(line),
             Some(100..400) => {}
-            _ => tracing::debug!(line, "the desktop agent has sent an unknown message"),
+            _ => tracing::debug!(line, "an unknown message of the desktop agent is ignored"),
         }
         self.next_request()
     }

@@ -2,6 +2,7 @@
 
 use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::failure;
+use crate::runner::machine::Acceleration;
 use crate::runner::qmp::Command;
 use crate::runner::state::Event;
 use serde_json::Value;
@@ -58,13 +59,7 @@ impl Driver {
             // A disk's error event comes first and has more details.
             StopCause::Disk if self.observed.stalled.is_some() => {}
             StopCause::Disk => self.disk_stalled(),
-            StopCause::Error => {
-                let words = self.qemu.kvm_error().unwrap_or_default();
-                self.guest_failed(failure::with_output(
-                    "QEMU has stopped the guest permanently (internal-error)",
-                    &words,
-                ));
-            }
+            StopCause::Error => self.guest_cannot_continue(),
             StopCause::Crash => {
                 self.guest_failed("the guest has reported a crash (guest-panicked)".to_owned())
             }
@@ -80,6 +75,19 @@ impl Driver {
                  the node's kernel"
             ));
         }
+    }
+
+    /// The guest's CPU cannot continue. Under KVM, the cause is KVM.
+    fn guest_cannot_continue(&mut self) {
+        let words = self.qemu.kvm_error().unwrap_or_default();
+        if self.observed.acceleration != Acceleration::Kvm {
+            let why = "QEMU has stopped the guest permanently (internal-error)";
+            return self.guest_failed(failure::with_output(why, &words));
+        }
+        let why = "KVM cannot continue the guest (run state internal-error)";
+        let why = failure::with_output(why, &words);
+        tracing::error!("{why}");
+        self.step(Event::KvmFailed(why));
     }
 
     fn guest_failed(&mut self, why: String) {

@@ -6,6 +6,7 @@ use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::live::Progress;
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, QmpEvent, QmpSignal};
+use crate::runner::signals::ShutdownSignal;
 use crate::runner::state::{Event, Phase};
 use crate::runner::status::Announcement;
 use crate::runner::{machine, process};
@@ -18,10 +19,12 @@ use std::time::Duration;
 const MONITOR_LOST_DELAY: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// SIGTERM, SIGINT or SIGHUP was received.
-    pub(super) fn shutdown_requested(&mut self) {
-        tracing::info!("shutdown requested");
-        self.step(Event::Stop);
+    pub(super) fn shutdown_requested(&mut self, signal: ShutdownSignal) {
+        tracing::info!(?signal, "shutdown requested");
+        self.step(match signal {
+            ShutdownSignal::Request => Event::Stop,
+            ShutdownSignal::Interrupt => Event::Interrupt,
+        });
     }
 
     /// Reaps all child processes that have exited: QEMU, the TPM, and orphaned processes of the
@@ -84,6 +87,7 @@ impl Driver {
             "QEMU has accepted the QMP connection"
         );
         self.connect_guest_agent();
+        self.start_heartbeat();
         if std::mem::take(&mut self.type_is_alias) {
             let (monitor, task_results) = (self.monitor.clone(), self.task_results.clone());
             tokio::spawn(async move {
@@ -166,6 +170,10 @@ impl Driver {
                 {
                     tracing::warn!("the guest has {count} CPUs: {}", problem.message);
                 }
+                if count != self.observed.cpus {
+                    self.observed.guest_cpus = None;
+                    self.present_cpus.send_replace(count);
+                }
                 self.observed.cpus = count;
                 self.observed.cpu_problem = problem;
             }
@@ -226,9 +234,14 @@ impl Driver {
                 self.observed.addresses = addresses;
                 self.reporter.publish(&self.observed);
             }
+            TaskResult::GuestCpus(used) => {
+                self.observed.guest_cpus = Some(used);
+                self.reporter.publish(&self.observed);
+            }
             TaskResult::DiskGrown(disk, size) => self.disk_grown(disk, size),
             TaskResult::GuestStopped(by) => self.guest_stopped(by),
             TaskResult::MonitorLossConfirmed => self.report_lost_monitor(),
+            TaskResult::QemuSilent(silent) => self.qemu_silent(silent),
             TaskResult::TpmCheckDue => self.check_tpm(),
             TaskResult::Desktop(desktop) => {
                 tracing::info!(

@@ -61,7 +61,7 @@ impl Driver {
         let disk = path.unwrap_or_else(|| error.node.clone());
         let (write, why) = (error.write, &error.reason);
         let problem = match (error.full, error.stopped) {
-            (true, _) => Problem::new(
+            (true, true) => Problem::new(
                 ConditionReason::DiskFull,
                 format!(
                     "there is no room left for disk {disk}; the guest is stopped until its volume has free space"

@@ -1,4 +1,4 @@
-//! (pure) Where an image is: URLs, which of them are allowed, and where a server may send on to.
+//! (pure) Where an image is: URLs, which of them are allowed, and which redirects are followed.
 
 use crate::api::runner::fetch::{FetchReason, is_url, shown};
 use crate::runner::fetch::problem::Problem;
@@ -20,11 +20,11 @@ impl Address {
         Self::checked(text, allowed).map_err(|problem| problem.at(&shown(text)))
     }
 
-    /// Where the server sends on to from here.
+    /// The target of a redirect from this address.
     pub fn follow(&self, location: &str, allowed: &[String]) -> Result<Self, Problem> {
         let text = self.resolve(location);
         let sent_on =
-            |problem: Problem| problem.at(&format!("{self} sends on to {}", shown(&text)));
+            |problem: Problem| problem.at(&format!("{self} redirects to {}", shown(&text)));
         let next = Self::checked(&text, allowed).map_err(sent_on)?;
         if self.is_https() && !next.is_https() {
             let message = "from https to http, where anybody on the way can change the image; give a URL that stays https";

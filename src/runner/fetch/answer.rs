@@ -41,8 +41,8 @@ pub struct Asked<'a> {
 /// What we get.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is elsewhere.
-    Elsewhere(String),
+    /// A redirect to that location.
+    Redirect(String),
     /// The bytes from `offset` on follow, which is 0 or what was asked for.
     Bytes {
         offset: u64,
@@ -67,11 +67,11 @@ pub fn understand(
         416 if asked.offset > 0 => Ok(Answer::Changed),
         301 | 302 | 303 | 307 | 308 => {
             match headers.get(header::LOCATION).map(|value| value.as_bytes()) {
-                Some(location) => Ok(Answer::Elsewhere(
+                Some(location) => Ok(Answer::Redirect(
                     String::from_utf8_lossy(location).into_owned(),
                 )),
                 None => refused(format!(
-                    "the server sends on, but doesn't say whereto (status {status})"
+                    "the server answers with a redirect without a location (status {status})"
                 )),
             }
         }
@@ -101,8 +101,8 @@ fn all(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
     let chunked =
         text(headers, &header::TRANSFER_ENCODING).is_some_and(|value| value.contains("chunked"));
     if total.is_none() && !chunked && !asked.has_checksum {
-        let message = "the server doesn't say how long it is, so that its end and a cut connection are the same; give \
-            its checksum";
+        let message = "the server sends no Content-Length, so a download that was cut short cannot be told from a complete \
+            one; set the image's checksum";
         return Err(Problem::new(FetchReason::ServerRefused, message));
     }
     Ok(Answer::Bytes {
@@ -435,7 +435,7 @@ mod tests {
             );
         }
         let on = answer(308, &[("location", "/b")], Asked::default());
-        assert_eq!(on, Ok(Answer::Elsewhere("/b".to_owned())));
+        assert_eq!(on, Ok(Answer::Redirect("/b".to_owned())));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// How often a server may send on.
+/// The number of redirects that are followed.
 const REDIRECTS: usize = 10;
 /// Memory for what has come and was not taken yet.
 const BUFFER: usize = 256 << 10;
@@ -61,15 +61,15 @@ impl Client {
             let (head, body) = response.into_parts();
             let answer = answer::understand(head.status, &head.headers, asked);
             match answer.map_err(|problem| problem.at(&address.to_string()))? {
-                Answer::Elsewhere(location) => {
+                Answer::Redirect(location) => {
                     let next = address.follow(&location, &self.schemes)?;
-                    tracing::info!("{address} sends on to {next}");
+                    tracing::info!("{address} redirects to {next}");
                     address = next;
                 }
                 answer => return Ok((answer, body)),
             }
         }
-        let message = format!("{address}: sent on more than {REDIRECTS} times; is the URL right?");
+        let message = format!("{address}: more than {REDIRECTS} redirects; check the URL");
         Err(Problem::new(FetchReason::ServerRefused, message))
     }
 

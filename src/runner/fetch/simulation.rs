@@ -161,7 +161,7 @@ impl Have {
                 *self = Self::default();
                 false
             }
-            Answer::Elsewhere(_) => unreachable!("no server here sends on"),
+            Answer::Redirect(_) => unreachable!("no server here redirects"),
         }
     }
 }

@@ -169,7 +169,7 @@ impl Transfer {
                     self.accept(offset, total, validator).await?;
                     return Ok(body);
                 }
-                (Answer::Changed | Answer::Elsewhere(_), _) => {
+                (Answer::Changed | Answer::Redirect(_), _) => {
                     tracing::info!("{} is not what it was; all of it is fetched", self.address);
                     with(&self.part, |part| part.begin(None, None)).await??;
                 }
@@ -233,7 +233,10 @@ impl Transfer {
         self.fits(bytes).await?;
         if total.is_some_and(|total| total < bytes) {
             with(&self.part, Part::discard).await?;
-            let message = format!("{}: the server sends more than it has said", self.address);
+            let message = format!(
+                "{}: the server sent more bytes than its Content-Length announced",
+                self.address
+            );
             return Err(Problem::new(FetchReason::ServerRefused, message));
         }
         chunk = with(&self.part, move |part| {

@@ -36,6 +36,8 @@ pub struct RunnerPaths {
     pub repository: Option<PathBuf>,
     /// The file for the termination message.
     pub termination: PathBuf,
+    /// The runner's own program, which is also a child process: the check of KVM.
+    pub program: Option<PathBuf>,
 }
 
 /// The service account's token, namespace and certificate authority.
@@ -60,14 +62,13 @@ const LIBRARY_FILES: [&str; 14] = [
     "/proc",
     "/sys",
 ];
-const DEVICES: [&str; 7] = [
+const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
     "/dev/full",
     "/dev/random",
     "/dev/urandom",
     "/dev/kvm",
-    "/dev/vhost-net",
 ];
 
 impl FileAccess {
@@ -112,6 +113,12 @@ impl FileAccess {
                 .filter_map(|file| Some((parent(file)?, Access::Read))),
         );
         all.push((paths.termination.clone(), Access::Write));
+        all.extend(
+            paths
+                .program
+                .clone()
+                .map(|program| (program, Access::Execute)),
+        );
         for disk in &spec.disks {
             let path = disk.source.path();
             all.push((path.clone(), Access::Write));
@@ -169,6 +176,7 @@ impl FileAccess {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::runner::identity::PodIdentity;
     use crate::runner::config;
     use crate::runner::harden::run_confined;
     use crate::runner::machine::{self, Acceleration, MachineInputs};
@@ -227,10 +235,13 @@ mod tests {
             read: vec![path("config/config.yaml")],
             repository: Some(path("images")),
             termination: path("end"),
+            program: None,
         };
         let of_runner = FileAccess::of_runner(&spec, &dirs, &paths);
         let inputs = MachineInputs {
             uid: None,
+            pod: &PodIdentity::default(),
+            cloud_init: None,
             acceleration: Acceleration::Tcg,
             ticketing: true,
             certificate: None,

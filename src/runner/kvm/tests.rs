@@ -1,240 +1,177 @@
-use crate::api::conditions::ConditionReason;
-use crate::runner::config;
-use crate::runner::harden::FileAccess;
+//! The decision, with a script that is the child.
+
 use crate::runner::kvm::*;
-use crate::runner::machine::KVM_PROBE_IMAGE;
 use std::future::pending;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 
-/// A program in place of QEMU, and the directory that it is in.
-struct Fake {
+/// A program in place of the runner, in a directory of its own.
+struct Child {
     dir: tempfile::TempDir,
-    program: &'static str,
+    program: PathBuf,
 }
 
-impl Fake {
+impl Child {
     fn new(script: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("qemu");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let program = path.display().to_string().leak();
+        let program = dir.path().join("vm-runner");
+        let script = format!(
+            "#!/bin/sh\ncd {}\necho \"$*\" >>calls\n{script}\n",
+            dir.path().display()
+        );
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         Self { dir, program }
     }
 
-    fn kvm_test<'a>(&self, device: &'a str) -> KvmTest<'a> {
-        let mut files = FileAccess::of_programs();
-        files.extend(
-            [Access::Execute, Access::Manage].map(|access| (self.dir.path().to_owned(), access)),
-        );
-        let guest = self.dir.path().join(KVM_PROBE_IMAGE);
-        KvmTest {
-            program: self.program,
-            device: Path::new(device),
-            files,
-            guest,
-            time: KVM_TEST_TIMEOUT,
-        }
+    async fn select(&self, accelerator: Accelerator) -> Result<Acceleration, Failure> {
+        let kvm_check = KvmCheck {
+            program: &self.program,
+            device: Path::new("/dev/kvm"),
+        };
+        select_acceleration(accelerator, kvm_check, pending()).await
     }
 
-    async fn select_acceleration(&self, device: &str, vm: &str) -> Result<Acceleration, Failure> {
-        select_acceleration(&spec(vm), self.kvm_test(device), pending()).await
-    }
-
-    /// The problem that the file of KVM's own device has with it.
-    async fn problem(&self, vm: &str) -> Option<Problem> {
-        let spec = spec(vm);
-        // As if the device were there.
-        self.kvm_test("/dev/null").of_guest(&spec).await
+    fn calls(&self) -> Vec<String> {
+        let calls = std::fs::read_to_string(self.dir.path().join("calls")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
     }
 }
 
-fn spec(vm: &str) -> Spec {
-    let text = format!("\"/Runner\":\n  vm: {{name: test-vm, {vm}}}\n");
-    Spec::from_config(&config::parse(&text).unwrap().config).unwrap()
-}
-
-fn instead(settled: Result<Acceleration, Failure>) -> Problem {
-    match settled.unwrap() {
+fn fallback(selected: Result<Acceleration, Failure>) -> Problem {
+    match selected.unwrap() {
         Acceleration::TcgFallback(problem) => problem,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn without_a_device_that_is_kvms_nothing_is_tried_and_the_guest_is_emulated() {
-    let qemu = Fake::new("touch $(dirname $0)/started; exit 85");
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("kvm").display().to_string();
-    std::fs::write(&file, "").unwrap();
-    for (device, word) in [
-        ("/none/kvm", "the pod has no /none/kvm"),
-        ("/dev/null", "device 1:3 and not KVM's"),
-        (&file, "is no device"),
-    ] {
-        let problem = instead(qemu.select_acceleration(device, "accelerator: auto").await);
-        assert_eq!(problem.reason, ConditionReason::KvmNotAvailable);
-        assert!(problem.message.contains(word), "{}", problem.message);
-        let failure = qemu
-            .select_acceleration(device, "accelerator: kvm")
-            .await
-            .unwrap_err();
-        assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
-        assert!(
-            failure.message.contains(word) && failure.message.contains("use accelerator auto"),
-            "{failure}"
-        );
+async fn a_check_that_passes_selects_kvm_and_each_policy_has_its_extent() {
+    let child = Child::new(r#"echo '{"Begin":"Open"}'; echo '"Passed"'"#);
+    for accelerator in [Accelerator::Auto, Accelerator::Kvm] {
+        assert_eq!(child.select(accelerator).await, Ok(Acceleration::Kvm));
     }
+    let full = "kvm-check --device /dev/kvm --steps";
+    assert_eq!(child.calls(), [full.to_owned(), format!("{full} --basic")]);
+    assert_eq!(child.select(Accelerator::Tcg).await, Ok(Acceleration::Tcg));
     assert_eq!(
-        qemu.select_acceleration("/none/kvm", "accelerator: tcg")
-            .await,
-        Ok(Acceleration::Tcg)
-    );
-    assert_eq!(
-        qemu.select_acceleration("/none/kvm", "accelerator: none")
-            .await,
+        child.select(Accelerator::Unset).await,
         Ok(Acceleration::Unset)
     );
-    assert!(!qemu.dir.path().join("started").exists());
+    assert_eq!(child.calls().len(), 2, "no check without need");
 }
 
 #[tokio::test]
-async fn a_guest_that_comes_to_its_end_is_what_counts() {
-    assert_eq!(Fake::new("exit 85").problem("accelerator: kvm").await, None);
-    // A guest that resets the machine ends QEMU, too.
-    let problem = Fake::new("exit 0")
-        .problem("accelerator: kvm")
-        .await
-        .unwrap();
+async fn a_failed_step_emulates_the_guest_or_ends_the_start_with_the_step() {
+    for (step, text, reason) in [
+        ("Open", "", ConditionReason::KvmNotAvailable),
+        (
+            "RealMode",
+            "\"run instructions in real mode\": ",
+            ConditionReason::KvmDoesNotWork,
+        ),
+        (
+            "Fninit",
+            "\"run fninit in long mode\": ",
+            ConditionReason::KvmDoesNotWork,
+        ),
+    ] {
+        let script = format!(
+            r#"echo '{{"Begin":"{step}"}}'; echo '{{"Failed":{{"step":"{step}","why":"cause"}}}}'"#
+        );
+        let child = Child::new(&script);
+        let problem = fallback(child.select(Accelerator::Auto).await);
+        assert_eq!(problem.reason, reason);
+        assert!(
+            problem.message.ends_with(&format!("{text}cause")),
+            "{}",
+            problem.message
+        );
+        let failure = child.select(Accelerator::Kvm).await.unwrap_err();
+        assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
+        let next = "cause; repair the node, or use accelerator auto or tcg for an emulated guest";
+        assert!(failure.message.ends_with(next), "{failure}");
+        assert_eq!(child.calls().len(), 2, "a result is not checked again");
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_kvm_ends_fails_the_step_that_it_was_in() {
+    let child = Child::new(r#"echo '{"Begin":"CreateVm"}'; kill -BUS $$"#);
+    let problem = fallback(child.select(Accelerator::Auto).await);
     assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
+    let end = "\"create a VM\": the check has ended with signal 7";
+    assert!(problem.message.ends_with(end), "{}", problem.message);
 }
 
 #[tokio::test]
-async fn a_qemu_that_aborts_is_told_with_its_words() {
-    let qemu = Fake::new("echo 'error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
-    let problem = qemu.problem("accelerator: auto").await.unwrap();
-    assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
-    assert!(
-        problem
-            .message
-            .ends_with("QEMU ended with signal 6: error: failed to set MSR 0x10a"),
-        "{}",
-        problem.message
-    );
-    assert!(!qemu.dir.path().join(KVM_PROBE_IMAGE).exists());
-}
-
-#[tokio::test]
-async fn a_cpu_that_comes_to_a_halt_is_not_waited_for() {
-    let registers = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo EAX=$n >&2; done; sleep 60";
-    let qemu = Fake::new(&format!(
-        "echo 'KVM internal error. Suberror: 1' >&2; {registers}"
-    ));
-    let problem = qemu.problem("accelerator: auto").await.unwrap();
-    // A QEMU that is waited for is reported as one that hangs.
-    assert!(
-        problem
-            .message
-            .ends_with("guest's CPU: KVM internal error. Suberror: 1"),
-        "{}",
-        problem.message
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_qemu_that_hangs_is_ended_after_5_seconds() {
-    let qemu = Fake::new("exec sleep 600");
+async fn a_check_that_does_not_end_is_tried_once_more_and_then_unknown() {
+    let child = Child::new(r#"echo '{"Begin":"LongMode"}'; exec sleep 600"#);
     let began = Instant::now();
-    let problem = qemu
-        .problem("accelerator: auto, cpuModel: EPYC")
-        .await
-        .unwrap();
-    let took = began.elapsed();
-    assert!(
-        problem.message.contains("not done within 5 s"),
-        "{}",
-        problem.message
+    let problem = fallback(child.select(Accelerator::Auto).await);
+    assert!(began.elapsed() >= CHECK_TIMEOUT * 2);
+    assert_eq!(
+        (problem.reason, child.calls().len()),
+        (ConditionReason::KvmCheckTimedOut, 2)
     );
     assert!(
-        took >= probe::QEMU_TEST_TIMEOUT && took < probe::QEMU_TEST_TIMEOUT * 2,
-        "{took:?}"
+        problem
+            .message
+            .contains("the last one at the step \"run instructions in long mode\""),
+        "{}",
+        problem.message
     );
 }
 
 #[tokio::test]
-async fn a_trial_that_is_given_up_kills_and_reaps_its_qemu() {
-    let qemu = Fake::new(
-        "echo $$ > $(dirname $0)/part; mv $(dirname $0)/part $(dirname $0)/pid; exec sleep 600",
-    );
-    let (path, spec, kvm_test) = (
-        qemu.dir.path().join("pid"),
-        spec("accelerator: kvm"),
-        qemu.kvm_test("/dev/null"),
-    );
-    let runs = async {
-        while !path.exists() {
+async fn a_check_that_ends_in_the_second_attempt_counts() {
+    let child = Child::new(r#"[ $(wc -l <calls) = 1 ] && exec sleep 600; echo '"Passed"'"#);
+    assert_eq!(child.select(Accelerator::Auto).await, Ok(Acceleration::Kvm));
+    assert_eq!(child.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_request_to_stop_ends_the_check_and_its_child() {
+    let child = Child::new("echo $$ >part; mv part pid; exec sleep 600");
+    let pid = child.dir.path().join("pid");
+    let kvm_check = KvmCheck {
+        program: &child.program,
+        device: Path::new("/dev/kvm"),
+    };
+    let request = async {
+        while !pid.exists() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::select! {
-        problem = kvm_test.of_guest(&spec) => panic!("{problem:?}"),
-        () = runs => {}
+    let stopped = select_acceleration(Accelerator::Kvm, kvm_check, request)
+        .await
+        .unwrap_err();
+    assert_eq!(stopped.reason, EndReason::Stopped);
+    let process = Path::new("/proc").join(std::fs::read_to_string(pid).unwrap().trim());
+    // The runtime reaps it.
+    while process.exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let pid = std::fs::read_to_string(path).unwrap();
-    assert!(!Path::new("/proc").join(pid.trim()).exists());
 }
 
-#[tokio::test]
-async fn a_model_that_the_host_refuses_is_told_with_those_that_work() {
-    let script = r#"case "$*" in
-*fd=3*) while read -r question; do case $question in *quit*) break;; esac; done <&3
-    echo '{"return": {}}' >&3
-    echo '{"return": [{"name": "EPYC", "unavailable-features": []}, {"name": "Haswell", "unavailable-features": ["tsx"]}]}' >&3;;
-*-cpu\ host*) exit 85;;
-*) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
-esac"#;
-    let qemu = Fake::new(script);
-    let problem = qemu
-        .problem("accelerator: kvm, cpuModel: 'Haswell,enforce'")
-        .await
-        .unwrap();
-    assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
-    for word in [
-        "\"Haswell,enforce\"",
-        "support requested features",
-        "those that work: EPYC",
-    ] {
-        assert!(problem.message.contains(word), "{}", problem.message);
-    }
-    // The host's own model is not compared with itself.
-    let broken = Fake::new("exit 1")
-        .problem("accelerator: kvm, cpuModel: host")
-        .await
-        .unwrap();
-    assert_eq!(broken.reason, ConditionReason::KvmDoesNotWork);
-}
-
-#[tokio::test]
-async fn all_that_is_tried_has_one_end() {
-    let script = r#"case "$*" in
-*fd=3*) sleep 1; echo '{"return": {}}' >&3; echo '{"return": [{"name": "EPYC", "unavailable-features": []}]}' >&3;;
-*-cpu\ host*) exit 85;;
-*) echo "qemu: Host doesn't support requested features" >&2; exit 1;;
-esac"#;
-    let qemu = Fake::new(script);
-    let kvm_test = KvmTest {
-        time: Duration::ZERO,
-        ..qemu.kvm_test("/dev/null")
+#[test]
+fn only_an_end_that_kvm_has_caused_gets_its_next_step() {
+    let explained = |reason| {
+        let outcome = Outcome {
+            reason,
+            message: "words".to_owned(),
+            qemu_exit: Some(0),
+            by_guest: false,
+        };
+        explain_end(outcome).message
     };
-    let problem = kvm_test
-        .of_guest(&spec("accelerator: kvm, cpuModel: EPYC"))
-        .await
-        .unwrap();
-    assert_eq!(problem.reason, ConditionReason::CpuModelRefused);
-    // The list of models, which alone would have 5 s, is not waited for.
     assert!(
-        !problem.message.contains("those that work"),
-        "{}",
-        problem.message
+        explained(EndReason::AcceleratorUnavailable)
+            .starts_with("vm.accelerator is kvm, but words; repair the node")
     );
+    assert!(
+        explained(EndReason::AcceleratorFailed)
+            .starts_with("words; the VM starts again; if this repeats")
+    );
+    assert_eq!(explained(EndReason::GuestHalted), "words");
 }

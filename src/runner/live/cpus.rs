@@ -5,7 +5,7 @@ use crate::runner::desired::DesiredState;
 use crate::runner::desired::cpus::{self, CpuPlan};
 use crate::runner::failure::Problem;
 use crate::runner::live::{LiveUpdater, Progress};
-use crate::runner::qmp::{Command, CpuSlot, Error};
+use crate::runner::qmp::{ADD_CPU, Command, CpuSlot, Error};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -57,6 +57,11 @@ impl LiveUpdater {
                 &slots,
             );
         }
+        if let CpuPlan::Run(commands) = &plan
+            && let Some(why) = self.addition_limit(commands, slots.len())
+        {
+            plan = CpuPlan::Impossible(why);
+        }
         let waits = plan == CpuPlan::WaitForGuest;
         if !waits && desired.booted || plan == CpuPlan::Equal {
             self.waits_since = None;
@@ -86,6 +91,20 @@ impl LiveUpdater {
         Ok(!waits && !repeats)
     }
 
+    /// The reason why an emulating QEMU cannot carry out the commands. It has a context for each of the possible CPUs. Each added CPU takes
+    /// one, and a removed CPU does not return it. One CPU too many aborts QEMU (`tcg_register_thread`).
+    fn addition_limit(&self, commands: &[Command], maximum: usize) -> Option<String> {
+        let additions = commands.iter().filter(|it| it.name == ADD_CPU).count();
+        let limit = maximum.saturating_sub(1);
+        let is_beyond = self.emulated && additions > 0 && self.cpu_additions + additions > limit;
+        is_beyond.then(|| {
+            format!(
+                "CPUs of an emulated VM can be added {limit} times until its next start, and {} were added; restart the VM to get them",
+                self.cpu_additions
+            )
+        })
+    }
+
     /// The time since which the runner waits for the guest agent of that boot.
     fn time_since_boot(&mut self, boot: u64) -> Duration {
         match self.waits_since {
@@ -110,12 +129,17 @@ impl LiveUpdater {
         {
             let mut rejection = None;
             for command in commands {
+                let adds = command.name == ADD_CPU;
                 match self.client.execute(command).await {
                     Err(Error::Rejected { description, .. }) => {
                         rejection = Some(description);
                         break;
                     }
-                    result => drop(result?),
+                    result => {
+                        // QEMU may carry out an unanswered command later.
+                        self.cpu_additions += usize::from(adds);
+                        drop(result?);
+                    }
                 }
             }
             self.cpus = Some(CpuRequest {
@@ -152,7 +176,9 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
     if let Some(why) = qemu_rejection {
         return Problem::new(
             ConditionReason::NotFollowed,
-            format!("QEMU rejects {wanted} CPUs: {why}; restart the VM to get them"),
+            format!(
+                "QEMU cannot plug or unplug CPUs to get {wanted}: {why}; restart the VM to get them"
+            ),
         );
     }
     let retry_note = format!(

@@ -41,6 +41,7 @@ async fn rig_with(first: DesiredState, find: FindImage) -> Rig {
         cd_drives: vec![CdDrive::at_start(0, Some("start.iso".into()))],
         sizes: vec![1 << 20],
         reset: Some(3),
+        emulated: true,
     };
     tokio::spawn(run(client, start, wish, sender));
     Rig {
@@ -399,6 +400,46 @@ async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a
         "{tries} in {:?}",
         begin.elapsed()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_that_is_reset_while_a_disk_has_stopped_it_runs_again() {
+    let mut rig = rig(desired(1)).await;
+    rig.wishes.send_modify(|desired| desired.stalls = 1);
+    let (mut state, mut reset_at, mut running_at) = ("io-error", None, None);
+    loop {
+        let mut answer = |command: &str, arguments: &Value| match command {
+            "query-status" => Ok(json!({"status": state})),
+            // The volume stays full, so the guest stops again unless it was reset.
+            "cont" => {
+                if state == "prelaunch" {
+                    state = "running";
+                    running_at = Some(tokio::time::Instant::now());
+                }
+                Ok(json!({}))
+            }
+            "system_reset" => {
+                state = "prelaunch";
+                reset_at = Some(tokio::time::Instant::now());
+                Ok(json!({}))
+            }
+            _ => places(command, arguments),
+        };
+        tokio::select! {
+            () = rig.peer.answer(&mut answer) => {}
+            progress = rig.progress.recv() => match progress.unwrap() {
+                Progress::Complete(_) if reset_at.is_none() => {
+                    rig.wishes.send_modify(|desired| desired.reset = Some(4));
+                }
+                Progress::Reset(_) => rig.wishes.send_modify(DesiredState::record_reboot),
+                Progress::Resumed => break,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(state, "running", "only a running guest is reported as such");
+    let delay = running_at.unwrap() - reset_at.unwrap();
+    assert!(delay < Duration::from_secs(5), "{delay:?}");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let missing = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Problem::new(
             ConditionReason::ImageMissing,
-            format!("{shown} is not in the image repository yet; copy it there"),
+            format!("{shown} is not in the image repository's volume yet; copy the file into it"),
         ),
         _ => Problem::new(
             ConditionReason::ImageNotReadable,

@@ -55,17 +55,15 @@ pub const VMOP_AGENT_SOCKET: &str = "vmop-agent.sock";
 pub const CONSOLE_SOCKET: &str = "console.sock";
 /// Image with the cloud-init seed, in the runtime directory.
 pub const SEED_IMAGE: &str = "seed.img";
-/// Program of the guest that tests KVM, in the runtime directory.
-pub const KVM_PROBE_IMAGE: &str = "kvm-probe.bin";
 
-/// All files in the runtime directory. Earlier versions had a socket for QMP there.
+/// All files in the runtime directory. Earlier versions had a socket for QMP and a program that tested KVM there.
 const RUNTIME_FILES: [&str; 6] = [
     "monitor.sock",
     GUEST_AGENT_SOCKET,
     VMOP_AGENT_SOCKET,
     CONSOLE_SOCKET,
     SEED_IMAGE,
-    KVM_PROBE_IMAGE,
+    "kvm-probe.bin",
 ];
 
 /// State of the TPM, in the data directory. swtpm gives it this name.
@@ -204,8 +202,9 @@ impl Directories {
         Failure::data(format!("{}: {error}", self.runtime.display()))
     }
 
-    /// Removes the runner's files from the runtime directory.
-    fn remove_runtime_files(&self) {
+    /// Removes the runner's files from the runtime directory. A process that is restricted by Landlock cannot create the
+    /// directory again, so it stays.
+    pub fn remove_runtime_files(&self) {
         for name in RUNTIME_FILES {
             let _ = fs::remove_file(self.file(name));
         }

@@ -20,6 +20,8 @@ pub struct Disk {
     pub path: PathBuf,
     /// Whether it is a file or a block device.
     pub kind: DiskKind,
+    /// Serial number. VMs of earlier versions have none.
+    pub serial: Option<String>,
     /// Position in the boot order.
     pub bootindex: Option<u32>,
     /// Size in bytes at the start.
@@ -78,6 +80,7 @@ pub fn disks(configured: &[spec::Disk]) -> Result<(Vec<Disk>, Vec<HeldDevice>), 
         disks.push(Disk {
             path,
             kind,
+            serial: None,
             bootindex: disk.bootindex,
             size,
             direct,

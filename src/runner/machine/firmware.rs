@@ -150,7 +150,7 @@ fn install_pair(
             .map(|(rom, _)| rom.display().to_string())
             .collect();
         let message = format!(
-            "the image has no firmware {}; use another image or spec.vm.firmware; searched for {}",
+            "the runner's image has no firmware {} (searched for {}); set spec.image to one that has it, or choose another spec.vm.firmware",
             firmware.as_str(),
             searched.join(", ")
         );

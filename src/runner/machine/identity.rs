@@ -1,5 +1,6 @@
 //! (io) The VM's UUID and machine type, which outlive the pod and updates of QEMU.
 
+use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
 use crate::runner::machine::atomic_file;
 use crate::runner::machine::path_failure::ProcessUser;
@@ -15,11 +16,15 @@ const LEGACY_TEMPLATE_FILE: &str = "VM.ftl.yaml";
 const LEGACY_FILES: [&str; 3] = [UUID_FILE, LEGACY_TEMPLATE_FILE, "fw-vars.fd"];
 /// The machine type of all VMs of the Java VM-Operator without their own template.
 const LEGACY_MACHINE_TYPE: &str = "pc-q35-9.2";
+const KERNEL_UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
 const MACHINE_TYPE_PREFIX: &str = "pc-q35-";
 
 /// The VM's record, or a new one. A new record is written immediately, because the files of a new
 /// VM would later identify it as one of the Java VM-Operator.
-pub fn read_or_create_record(data: &Path) -> Result<Record, Failure> {
+///
+/// `used_claim` names the PVC of the directory if an earlier start has written to it. Without files
+/// of that start, the PVC has lost its content, and probably those of the disks have as well.
+pub fn read_or_create_record(data: &Path, used_claim: Option<&str>) -> Result<Record, Failure> {
     if let Some(record) = Record::read(data)? {
         return Ok(record);
     }
@@ -32,11 +37,26 @@ pub fn read_or_create_record(data: &Path) -> Result<Record, Failure> {
             &machine_type_in_template(&template).unwrap_or_else(|| LEGACY_MACHINE_TYPE.to_owned()),
             true,
         )
+    } else if let Some(claim) = used_claim {
+        return Err(lost(data, claim));
     } else {
         Record::new(&newest_machine(), false)
     };
     record.write(data)?;
     Ok(record)
+}
+
+/// The failure for lost runner data, with the way to accept the loss.
+fn lost(data: &Path, claim: &str) -> Failure {
+    Failure::new(
+        EndReason::DataMissing,
+        format!(
+            "{} has no runner data, and the VM has run before; check that the file systems of its volume are mounted, or \
+             restore the data; to start with a new UUID and new firmware variables instead, set spec.vm.state to Stopped, \
+             delete PVC {claim:?}, and set it to Running",
+            data.display()
+        ),
+    )
 }
 
 /// The machine type in a template of the Java VM-Operator.
@@ -77,12 +97,24 @@ fn stored_uuid(data: &Path) -> io::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // The kernel returns a new random UUID (version 4) at each read.
-    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?
-        .trim()
-        .to_owned();
+    let uuid = kernel_uuid()?;
     atomic_file::write(&path, format!("{uuid}\n").as_bytes())?;
     Ok(uuid)
+}
+
+/// A new random UUID.
+pub fn random_uuid() -> Result<String, Failure> {
+    kernel_uuid().map_err(|error| {
+        Failure::data(format!(
+            "{KERNEL_UUID_FILE} cannot be read: {error}; mount /proc"
+        ))
+    })
+}
+
+/// The kernel returns a new random UUID (version 4) at each read.
+fn kernel_uuid() -> io::Result<String> {
+    let uuid = fs::read_to_string(KERNEL_UUID_FILE)?;
+    Ok(uuid.trim().to_owned())
 }
 
 /// Records the machine type behind QEMU's alias at the first start, so that a newer QEMU does not
@@ -100,13 +132,13 @@ mod tests {
     fn a_new_machine_keeps_what_its_first_start_made() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(
-            read_or_create_record(dir.path()).unwrap(),
+            read_or_create_record(dir.path(), None).unwrap(),
             Record::new("q35", false)
         );
         let first = uuid(dir.path(), None).unwrap();
         record_machine_type(dir.path(), "pc-q35-10.0-machine").unwrap();
         assert_eq!(
-            read_or_create_record(dir.path()).unwrap(),
+            read_or_create_record(dir.path(), None).unwrap(),
             Record::new("pc-q35-10.0", false)
         );
         assert_eq!((first.len(), uuid(dir.path(), None).unwrap()), (36, first));
@@ -121,7 +153,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            read_or_create_record(dir.path()).unwrap(),
+            read_or_create_record(dir.path(), None).unwrap(),
             Record::new("pc-q35-9.2", true)
         );
         assert_eq!(
@@ -133,7 +165,9 @@ mod tests {
             - \"pc-q35-8.1,usb=off,vmport=off\"\n";
         fs::write(dir.path().join("VM.ftl.yaml"), template).unwrap();
         assert_eq!(
-            read_or_create_record(dir.path()).unwrap().machine_type,
+            read_or_create_record(dir.path(), None)
+                .unwrap()
+                .machine_type,
             "pc-q35-8.1"
         );
     }
@@ -152,8 +186,23 @@ mod tests {
     fn a_machine_of_the_reference_with_a_configured_uuid_is_known_by_its_firmware_variables() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("fw-vars.fd"), "x").unwrap();
-        assert!(read_or_create_record(dir.path()).unwrap().is_legacy);
+        assert!(read_or_create_record(dir.path(), None).unwrap().is_legacy);
         assert_eq!(uuid(dir.path(), Some("configured")).unwrap(), "configured");
         assert!(!dir.path().join("uuid.txt").exists());
+    }
+
+    #[test]
+    fn lost_runner_data_of_a_vm_that_has_run_is_refused_and_not_created_again() {
+        let dir = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            let failure = read_or_create_record(dir.path(), Some("vm-runner-data")).unwrap_err();
+            assert_eq!(failure.reason, EndReason::DataMissing);
+            let accept = "delete PVC \"vm-runner-data\"";
+            assert!(failure.message.contains(accept), "{}", failure.message);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let new = read_or_create_record(dir.path(), None).unwrap();
+        let known = read_or_create_record(dir.path(), Some("vm-runner-data"));
+        assert_eq!(known, Ok(new));
     }
 }

@@ -13,16 +13,19 @@ mod drives;
 mod firmware;
 mod identity;
 mod image_lookup;
+mod instance;
+mod networks;
 mod path_failure;
 mod pci_slots;
 mod record;
+mod recorded_disks;
 mod screen;
 
 pub use cd_image::find_cd_image;
 pub use directory_lock::DirectoryLocks;
 pub use dirs::{
-    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, KVM_PROBE_IMAGE, SEED_IMAGE,
-    TPM_STATE_FILE, VMOP_AGENT_SOCKET,
+    CONSOLE_SOCKET, Directories, Environment, GUEST_AGENT_SOCKET, SEED_IMAGE, TPM_STATE_FILE,
+    VMOP_AGENT_SOCKET,
 };
 pub use display::{Certificate, password};
 pub use drives::{Disk, DiskKind, HeldDevice};
@@ -31,17 +34,19 @@ pub use identity::record_machine_type;
 #[cfg(test)]
 pub use image_lookup::FindImage;
 pub use image_lookup::{ImageLookup, is_reachable};
+pub use instance::Instance;
 #[cfg(test)]
 pub use pci_slots::testing;
 pub use pci_slots::{PciSlots, StandardDevice};
 pub use record::Screen;
 
-use crate::api::runner::config::MacAddr;
+use crate::api::runner::config::CloudInit;
+use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::{Failure, Problem};
-use crate::runner::spec::{Cd, NetworkConfig, Spec};
+use crate::runner::spec::{Cd, Spec};
 use record::Record;
-use sha2::{Digest, Sha256};
+use recorded_disks::DiskChanges;
 use std::path::{Path, PathBuf};
 
 /// A VM that can be started.
@@ -64,8 +69,17 @@ pub struct Machine {
     pub disks: Vec<Disk>,
     /// Image with the cloud-init seed.
     pub seed: Option<PathBuf>,
+    /// The identity of the VM for cloud-init.
+    pub instance: Instance,
     /// PCI slots of the devices.
     pub pci_slots: PciSlots,
+    /// Whether the VM has an emulated IOMMU, as VMs of earlier versions have.
+    pub iommu: bool,
+    /// Whether the VM has a device by which the guest reports a crash.
+    pub panic_device: bool,
+    /// GUID of the device vmgenid, by which the guest detects that it is a copy. None without the
+    /// device.
+    pub generation_id: Option<String>,
     /// The graphics device.
     pub screen: Screen,
     /// Whether the display requires a password.
@@ -118,6 +132,10 @@ pub struct PreparedMachine {
 pub struct MachineInputs<'a> {
     /// UID of the VirtualMachine, if there is one.
     pub uid: Option<&'a str>,
+    /// Values in the environment of the pod.
+    pub pod: &'a PodIdentity,
+    /// Content of the cloud-init seed, if there is one.
+    pub cloud_init: Option<&'a CloudInit>,
     pub acceleration: Acceleration,
     /// Whether the display requires a password.
     pub ticketing: bool,
@@ -135,22 +153,24 @@ pub fn prepare(
     dirs: &Directories,
     inputs: MachineInputs,
 ) -> Result<PreparedMachine, Failure> {
-    let mut record = identity::read_or_create_record(&dirs.data)?;
+    let mut record =
+        identity::read_or_create_record(&dirs.data, inputs.pod.used_runner_data.as_deref())?;
     let before = record.clone();
     let uuid = identity::uuid(&dirs.data, spec.vm.uuid.as_deref())?;
     let mut warnings = Vec::new();
+    check_disks(&mut record, &spec, dirs, inputs.pod)?;
     let firmware = firmware::install(spec.vm.firmware, Path::new("/"), &dirs.data, &mut warnings)?;
-    let (disks, held_devices) = drives::disks(&spec.disks)?;
+    let (disks, held_devices) = disks(&mut record, &spec)?;
     let cds = drives::cds(&spec.cds, inputs.images, &mut warnings);
-    let macs = macs(
-        &spec.vm.network,
-        inputs.uid.unwrap_or(&uuid),
-        record.is_legacy,
-    );
-    let pci_slots = assign_pci_slots(&mut record, &macs, &disks, inputs.seed.is_some())?;
+    let is_first = record.hardware.is_first();
+    let earlier_identity = inputs.uid.unwrap_or(&uuid);
+    let (networks, macs) = networks(&mut record, &spec, earlier_identity)?;
+    let vm = if is_first { earlier_identity } else { &uuid };
+    let generated = inputs.pod.generated_instance.as_ref();
+    let instance = Instance::select(&mut record, inputs.cloud_init, generated, vm);
+    let pci_slots = assign_pci_slots(&mut record, &networks, &disks, inputs.seed.is_some())?;
     let screen = screen::select(
         &mut record,
-        before.pci.is_some(),
         &inputs.acceleration,
         spec.vm.display.outputs,
         &mut warnings,
@@ -168,7 +188,11 @@ pub fn prepare(
         cds,
         disks,
         seed: inputs.seed,
+        instance,
         pci_slots,
+        iommu: is_first,
+        panic_device: !is_first,
+        generation_id: record.generation_id.filter(|_| !is_first),
         screen,
         ticketing: inputs.ticketing,
         certificate: inputs.certificate,
@@ -181,23 +205,82 @@ pub fn prepare(
     })
 }
 
+/// Compares the disks with those of earlier starts. A copy of a VM gets a new generation ID. The
+/// start is refused if an image file is lost, before any file is created.
+fn check_disks(
+    record: &mut Record,
+    spec: &Spec,
+    dirs: &Directories,
+    pod: &PodIdentity,
+) -> Result<(), Failure> {
+    let exists = |path: &Path| path.try_exists().unwrap_or(true);
+    let DiskChanges { is_copy, lost } =
+        recorded_disks::compare(record, &spec.disks, &pod.claims, exists);
+    if !record.hardware.is_first() && (is_copy || record.generation_id.is_none()) {
+        record.generation_id = Some(identity::random_uuid()?);
+    }
+    match lost {
+        None => Ok(()),
+        Some(failure) => {
+            record.write(&dirs.data)?;
+            Err(failure)
+        }
+    }
+}
+
+/// The disks with their serial numbers, and the block devices that are held open. Missing image
+/// files are created.
+fn disks(record: &mut Record, spec: &Spec) -> Result<(Vec<Disk>, Vec<HeldDevice>), Failure> {
+    let (mut disks, held_devices) = drives::disks(&spec.disks)?;
+    recorded_disks::record_use(record, &spec.disks);
+    for disk in &mut disks {
+        disk.serial = recorded_disks::serial(record, &disk.path);
+    }
+    Ok((disks, held_devices))
+}
+
+/// The names of the networks by which slots are recorded, and their MAC addresses.
+fn networks(
+    record: &mut Record,
+    spec: &Spec,
+    earlier_identity: &str,
+) -> Result<(Vec<String>, Vec<String>), Failure> {
+    let networks = &spec.vm.network;
+    networks::adopt_names(record, networks);
+    let macs = networks::macs(record, networks, earlier_identity, identity::random_uuid)?;
+    // Slots of VMs of earlier versions follow the MAC addresses.
+    let names = if record.hardware.is_first() {
+        macs.clone()
+    } else {
+        networks::keys(networks)
+    };
+    Ok((names, macs))
+}
+
 fn assign_pci_slots(
     record: &mut Record,
-    macs: &[String],
+    networks: &[String],
     disks: &[Disk],
     seed: bool,
 ) -> Result<PciSlots, Failure> {
-    let first = pci_slots::initial_slots(record.is_legacy, !macs.is_empty());
+    let (is_legacy, has_spare_ports) = (record.is_legacy, !record.hardware.is_first());
+    let first = || {
+        let mut slots = pci_slots::initial_slots(is_legacy, !networks.is_empty());
+        if has_spare_ports {
+            pci_slots::reserve_spare_ports(&mut slots);
+        }
+        slots
+    };
     let disks: Vec<String> = disks
         .iter()
         .map(|disk| disk.path.display().to_string())
         .collect();
     let devices = pci_slots::SlotOwners {
-        macs,
+        networks,
         disks: &disks,
         seed,
     };
-    pci_slots::assign(record.pci.get_or_insert(first), &devices)
+    pci_slots::assign(record.pci.get_or_insert_with(first), &devices)
         .map_err(|invalid| Failure::new(EndReason::InvalidConfig, invalid.to_string()))
 }
 
@@ -215,39 +298,6 @@ pub fn cpu_model(wanted: &str, acceleration: &Acceleration) -> String {
         || model.to_owned(),
         |features| format!("{model},{features}"),
     )
-}
-
-/// A MAC address for each interface: the configured one, or a stable one. The Java VM-Operator left
-/// the choice to QEMU, which counts from the same address in every VM. Its guests may identify the
-/// interface by that address, so they keep it.
-fn macs(networks: &[NetworkConfig], seed: &str, is_legacy: bool) -> Vec<String> {
-    let configured: Vec<String> = networks
-        .iter()
-        .filter_map(|network| network.mac.as_ref())
-        .map(MacAddr::normalized)
-        .collect();
-    let mut legacy_addresses = (0x56u8..=0xff)
-        .map(|n| format!("52:54:00:12:34:{n:02x}"))
-        .filter(|mac| !configured.contains(mac));
-    let mac = |(n, network): (usize, &NetworkConfig)| match &network.mac {
-        Some(mac) => mac.normalized(),
-        None => legacy_addresses
-            .next()
-            .filter(|_| is_legacy)
-            .unwrap_or_else(|| derived_mac(seed, n)),
-    };
-    networks.iter().enumerate().map(mac).collect()
-}
-
-/// A locally administered MAC address that is stable and differs between VMs.
-fn derived_mac(seed: &str, n: usize) -> String {
-    let hash = Sha256::digest(format!("{seed}/{n}").as_bytes());
-    let octets: Vec<String> = hash
-        .iter()
-        .take(3)
-        .map(|octet| format!("{octet:02x}"))
-        .collect();
-    format!("52:54:00:{}", octets.join(":"))
 }
 
 fn uid() -> u32 {
@@ -289,34 +339,5 @@ mod tests {
         );
         assert_eq!(cpu_model("host", &Acceleration::Kvm), "host");
         assert_eq!(cpu_model("EPYC", &Acceleration::Tcg), "EPYC");
-    }
-
-    #[test]
-    fn a_derived_address_is_stable_and_different_for_each_interface() {
-        let mac = derived_mac("uid", 0);
-        assert_eq!(mac, derived_mac("uid", 0));
-        assert!(mac.starts_with("52:54:00:") && mac.len() == 17, "{mac}");
-        assert_ne!(mac, derived_mac("uid", 1));
-        assert_ne!(mac, derived_mac("other", 0));
-    }
-
-    #[test]
-    fn a_machine_of_the_reference_keeps_the_addresses_that_qemu_gave_it() {
-        let network = |mac: Option<&str>| NetworkConfig {
-            mac: mac.map(|mac| mac.to_owned().try_into().unwrap()),
-            ..NetworkConfig::default()
-        };
-        let networks = [
-            network(None),
-            network(Some("52:54:00:12:34:57")),
-            network(None),
-        ];
-        let expected = [
-            "52:54:00:12:34:56",
-            "52:54:00:12:34:57",
-            "52:54:00:12:34:58",
-        ];
-        assert_eq!(macs(&networks, "uid", true), expected);
-        assert_eq!(macs(&networks, "uid", false)[0], derived_mac("uid", 0));
     }
 }

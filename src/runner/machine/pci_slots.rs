@@ -22,6 +22,9 @@ pub enum StandardDevice {
 const STANDARD_DEVICE_COUNT: u8 = 6;
 /// The chipset occupies slot 31.
 const SLOT_MAX: u8 = 30;
+/// The recorded name of the spare root ports. It follows the names of all devices, so that the slot
+/// of an absent device is taken first.
+const SPARE_PORTS_NAME: &str = "spare root ports";
 
 /// PCI slots of a VM's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct PciSlots {
     pub disks: Vec<u8>,
     /// Slot of the cloud-init seed.
     pub seed: u8,
+    /// Slot of the spare root ports, if the VM has them.
+    pub spare_ports: Option<u8>,
 }
 
 impl PciSlots {
@@ -44,9 +49,9 @@ impl PciSlots {
 
 /// Devices with recorded slots.
 pub struct SlotOwners<'a> {
-    /// MAC addresses of the interfaces.
-    pub macs: &'a [String],
-    /// Names of the disks.
+    /// Names of the networks.
+    pub networks: &'a [String],
+    /// Paths of the disks.
     pub disks: &'a [String],
     /// Whether there is a cloud-init seed.
     pub seed: bool,
@@ -61,10 +66,28 @@ pub fn initial_slots(is_legacy: bool, has_networks: bool) -> RecordedPciSlots {
     }
 }
 
+/// Reserves a slot for spare root ports, to which later versions can connect devices of running
+/// VMs. A device that finds no other slot replaces them.
+pub fn reserve_spare_ports(recorded: &mut RecordedPciSlots) {
+    let slots = &mut recorded.slots;
+    slots.insert(SPARE_PORTS_NAME.to_owned(), SLOT_MAX);
+}
+
+/// The recorded name of a network.
+pub fn network_slot_name(network: &str) -> String {
+    format!("network {network}")
+}
+
+/// The recorded name of a disk.
+pub fn disk_slot_name(path: &str) -> String {
+    format!("disk {path}")
+}
+
 /// Assigns a slot to each device: its recorded slot, or the next unused one.
 pub fn assign(recorded: &mut RecordedPciSlots, devices: &SlotOwners) -> Result<PciSlots, Invalid> {
-    let networks = devices.macs.iter().map(|mac| format!("network {mac}"));
-    let disks = devices.disks.iter().map(|disk| format!("disk {disk}"));
+    let networks = devices.networks.iter();
+    let networks = networks.map(|network| network_slot_name(network));
+    let disks = devices.disks.iter().map(|disk| disk_slot_name(disk));
     let seed = devices.seed.then(|| "seed".to_owned());
     let names: Vec<String> = unique_names(networks.chain(disks).chain(seed));
     let mut slots = Vec::new();
@@ -77,13 +100,14 @@ pub fn assign(recorded: &mut RecordedPciSlots, devices: &SlotOwners) -> Result<P
         slots.push(slot);
     }
     let mut slots = slots.into_iter();
-    let networks = slots.by_ref().take(devices.macs.len()).collect();
+    let networks = slots.by_ref().take(devices.networks.len()).collect();
     let disks = slots.by_ref().take(devices.disks.len()).collect();
     Ok(PciSlots {
         first: recorded.first,
         networks,
         disks,
         seed: slots.next().unwrap_or_default(),
+        spare_ports: recorded.slots.get(SPARE_PORTS_NAME).copied(),
     })
 }
 
@@ -113,7 +137,7 @@ fn free_slot(recorded: &mut RecordedPciSlots, present: &[String]) -> Result<u8, 
 }
 
 /// Numbers devices with the same name.
-fn unique_names(names: impl Iterator<Item = String>) -> Vec<String> {
+pub fn unique_names(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for name in names {
         let again = (2..)
@@ -133,17 +157,25 @@ pub mod testing {
     use super::*;
 
     /// The slots of a first start with a cloud-init seed.
-    pub fn layout(macs: &[String], disks: &[&str]) -> PciSlots {
+    pub fn layout(networks: &[String], disks: &[&str]) -> PciSlots {
+        let mut recorded = initial_slots(false, true);
+        reserve_spare_ports(&mut recorded);
+        slots(recorded, networks, disks)
+    }
+
+    /// The same for a VM of an earlier version.
+    pub fn earlier_layout(networks: &[String], disks: &[&str]) -> PciSlots {
+        slots(initial_slots(false, true), networks, disks)
+    }
+
+    fn slots(mut recorded: RecordedPciSlots, networks: &[String], disks: &[&str]) -> PciSlots {
         let disks: Vec<String> = disks.iter().map(|disk| (*disk).to_owned()).collect();
-        assign(
-            &mut initial_slots(false, true),
-            &SlotOwners {
-                macs,
-                disks: &disks,
-                seed: true,
-            },
-        )
-        .unwrap()
+        let devices = SlotOwners {
+            networks,
+            disks: &disks,
+            seed: true,
+        };
+        assign(&mut recorded, &devices).unwrap()
     }
 }
 
@@ -160,7 +192,7 @@ mod tests {
         assign(
             recorded,
             &SlotOwners {
-                macs: &names(macs),
+                networks: &names(macs),
                 disks: &names(disks),
                 seed: true,
             },
@@ -219,7 +251,7 @@ mod tests {
         let many: Vec<String> = (0..24).map(|n| format!("d{n}")).collect();
         fn devices(disks: &[String]) -> SlotOwners<'_> {
             SlotOwners {
-                macs: &[],
+                networks: &[],
                 disks,
                 seed: false,
             }
@@ -244,13 +276,32 @@ mod tests {
         );
     }
 
+    #[test]
+    fn spare_root_ports_have_a_slot_until_a_device_finds_no_other() {
+        let mut recorded = initial_slots(false, true);
+        reserve_spare_ports(&mut recorded);
+        let mut spare_ports_beside = |count: usize| {
+            let disks: Vec<String> = (0..count).map(|n| format!("d{n:02}")).collect();
+            let devices = SlotOwners {
+                networks: &[],
+                disks: &disks,
+                seed: false,
+            };
+            let pci_slots = assign(&mut recorded, &devices).unwrap();
+            assert_eq!(pci_slots.disks.len(), count);
+            pci_slots.spare_ports
+        };
+        assert_eq!([1, 23].map(&mut spare_ports_beside), [Some(30), Some(30)]);
+        assert_eq!([24, 1].map(&mut spare_ports_beside), [None, None]);
+    }
+
     proptest! {
         #[test]
         fn no_two_devices_share_a_slot(starts in prop::collection::vec(prop::collection::vec(0u8..30, 0..20), 1..6)) {
             let mut recorded = initial_slots(false, true);
             for disks in starts {
                 let disks: Vec<String> = disks.iter().map(|n| format!("d{n}")).collect();
-                let pci_slots = assign(&mut recorded, &SlotOwners { macs: &[], disks: &disks, seed: false }).unwrap();
+                let pci_slots = assign(&mut recorded, &SlotOwners { networks: &[], disks: &disks, seed: false }).unwrap();
                 let mut slots = pci_slots.disks.clone();
                 slots.sort_unstable();
                 slots.dedup();

@@ -34,9 +34,74 @@ pub struct Record {
     /// file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen: Option<Screen>,
+    /// Version of the VM's hardware.
+    #[serde(default, skip_serializing_if = "HardwareVersion::is_first")]
+    pub hardware: HardwareVersion,
+    /// Generated MAC addresses by the key of their network, including absent networks. None before
+    /// the first start, or if an older runner has written the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub macs: Option<BTreeMap<String, String>>,
+    /// Disks by path, including absent ones.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, RecordedDisk>,
+    /// GUID of the device vmgenid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation_id: Option<String>,
+    /// The generated `instance-id` for cloud-init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<RecordedInstance>,
     /// Keys of a newer runner.
     #[serde(flatten)]
     other: Map<String, Value>,
+}
+
+/// Version of the hardware that a VM gets at its first start and keeps.
+///
+/// | version | hardware |
+/// |---|---|
+/// | 1 | of the Java VM-Operator, and of runners that recorded no version |
+/// | 2 | no emulated IOMMU; pvpanic, vmgenid, serial numbers of disks, spare PCIe root ports; slots of networks do not follow MAC addresses |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HardwareVersion(u32);
+
+impl Default for HardwareVersion {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl HardwareVersion {
+    /// The version of VMs that are started for the first time.
+    pub const NEWEST: Self = Self(2);
+
+    pub fn is_first(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Recorded values of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecordedDisk {
+    /// Whether a start has used the disk. Its image file has existed then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub was_used: bool,
+    /// Serial number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub serial: Option<String>,
+    /// UID of its PVC.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
+}
+
+/// A generated `instance-id`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedInstance {
+    /// The id.
+    pub id: String,
+    /// Hash of `spec.cloudInit`.
+    pub content: String,
 }
 
 /// Recorded PCI slots.
@@ -66,10 +131,16 @@ pub fn newest_machine() -> String {
 }
 
 impl Record {
+    /// The record of a VM without one.
     pub fn new(machine_type: &str, is_legacy: bool) -> Self {
         Self {
             machine_type: machine_type.to_owned(),
             is_legacy,
+            hardware: if is_legacy {
+                HardwareVersion::default()
+            } else {
+                HardwareVersion::NEWEST
+            },
             ..Self::default()
         }
     }

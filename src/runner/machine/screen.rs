@@ -4,29 +4,29 @@
 //! Under emulation, QEMU 10.0 hangs in about one of ten boots when the guest's driver resets a
 //! virtio-vga. The guest's CPU waits for the main loop, which draws the firmware's picture and
 //! waits for that CPU. An emulated VM therefore gets a plain VGA. The choice of the first start is
-//! recorded: a VM that starts emulated keeps VGA even if KVM works later. A VM that starts with
-//! virtio-vga gets it back when it is not emulated any more.
+//! recorded: a VM that is configured to start emulated keeps VGA even if KVM works later. A VM that
+//! starts with virtio-vga gets it back when it is not emulated any more.
 
 use crate::runner::machine::Acceleration;
 use crate::runner::machine::record::{Record, Screen};
 
 /// The graphics device. The choice of the first start is recorded, and VMs of the Java VM-Operator
-/// have virtio-vga. An older runner recorded no choice and followed the acceleration at each start.
-/// Such a VM (`has_started_before`) continues so while it is emulated for lack of KVM, because that
-/// may apply to this node only.
+/// have virtio-vga. An emulation for lack of KVM is never recorded, because it may apply to this
+/// node or this start only.
 pub fn select(
     record: &mut Record,
-    has_started_before: bool,
     acceleration: &Acceleration,
     heads: u32,
     warnings: &mut Vec<String>,
 ) -> Screen {
     let emulated = acceleration.is_emulation();
-    let is_unrecorded_fallback = has_started_before
-        && record.screen.is_none()
-        && matches!(acceleration, Acceleration::TcgFallback(_));
-    if is_unrecorded_fallback && heads == 1 {
-        return Screen::Vga;
+    let is_fallback = matches!(acceleration, Acceleration::TcgFallback(_));
+    if is_fallback && record.screen.is_none() && !record.is_legacy {
+        return if heads == 1 {
+            Screen::Vga
+        } else {
+            Screen::VirtioVga
+        };
     }
     let first = if emulated && heads == 1 && !record.is_legacy {
         Screen::Vga
@@ -53,29 +53,15 @@ mod tests {
     use crate::runner::failure::Problem;
 
     /// The screens of a machine that is started with each of these in turn.
-    fn screens_from(
-        has_started_before: bool,
-        is_legacy: bool,
-        starts: &[(Acceleration, u32)],
-    ) -> Vec<(Screen, usize)> {
+    fn screens(is_legacy: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
         let mut record = Record::new("q35", is_legacy);
         let start = |(acceleration, heads): &(Acceleration, u32)| {
             let mut warnings = Vec::new();
-            let screen = select(
-                &mut record,
-                has_started_before,
-                acceleration,
-                *heads,
-                &mut warnings,
-            );
+            let screen = select(&mut record, acceleration, *heads, &mut warnings);
             record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             (screen, warnings.len())
         };
         starts.iter().map(start).collect()
-    }
-
-    fn screens(is_legacy: bool, starts: &[(Acceleration, u32)]) -> Vec<(Screen, usize)> {
-        screens_from(false, is_legacy, starts)
     }
 
     #[test]
@@ -88,12 +74,30 @@ mod tests {
         };
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));
         use Screen::{Vga, VirtioVga};
-        let old = |starts: &[(Acceleration, u32)]| screens_from(true, false, starts);
+        let old = |starts: &[(Acceleration, u32)]| screens(false, starts);
         assert_eq!(
             old(&[for_want(), kvm(), for_want()]),
             [(Vga, 0), (VirtioVga, 0), (Vga, 1)]
         );
         assert_eq!(old(&[tcg(), kvm()]), [(Vga, 0), (Vga, 0)]);
+    }
+
+    #[test]
+    fn a_fallback_to_emulation_records_no_screen() {
+        let fallback =
+            || Acceleration::TcgFallback(Problem::new(ConditionReason::KvmFailed, "aborted"));
+        let starts = |heads: u32| [(fallback(), heads), (Acceleration::Kvm, heads)];
+        assert_eq!(
+            screens(false, &starts(1)),
+            [(Screen::Vga, 0), (Screen::VirtioVga, 0)]
+        );
+        assert_eq!(
+            screens(false, &starts(2)),
+            [(Screen::VirtioVga, 0), (Screen::VirtioVga, 0)]
+        );
+        let mut record = Record::new("q35", false);
+        select(&mut record, &fallback(), 1, &mut Vec::new());
+        assert_eq!(record, Record::new("q35", false));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 const KEPT_LINES_MAX: usize = 10;
 const LINE_SIZE_MAX: u64 = 1000;
 /// QEMU's messages if KVM has stopped a CPU. QEMU does not exit then, and many more lines follow.
-const KVM_ERRORS: [&str; 2] = ["KVM internal error", "kvm run failed"];
+const KVM_ERRORS: [&str; 3] = ["KVM internal error", "kvm run failed", "KVM: entry failed"];
 
 /// Stored output of a child.
 #[derive(Default)]

@@ -6,6 +6,9 @@ use crate::runner::qemu::Descriptors;
 use crate::runner::qemu::args::{Args, escape};
 use serde_json::{Value, json};
 
+/// Number of spare root ports, at most 8.
+const SPARE_PORT_COUNT: u8 = 4;
+
 /// Name, UUID and machine type.
 pub fn identity(args: &mut Args, machine: &Machine) {
     args.plain(
@@ -113,7 +116,33 @@ pub fn processors(args: &mut Args, machine: &Machine) {
     if let Some(accelerator) = machine.acceleration.name() {
         args.plain("-accel", accelerator);
     }
-    args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));
+    if machine.iommu {
+        args.device(&json!({"driver": "intel-iommu", "device-iotlb": true}));
+    }
+}
+
+/// Devices by which the guest detects that it is a copy, and reports a crash.
+pub fn guest_notifications(args: &mut Args, machine: &Machine) {
+    if let Some(guid) = &machine.generation_id {
+        args.device(&json!({"driver": "vmgenid", "id": "vmgenid0", "guid": guid}));
+    }
+    if machine.panic_device {
+        args.device(&json!({"driver": "pvpanic", "id": "pvpanic0"}));
+    }
+}
+
+/// Spare PCIe root ports: functions of one slot. Without them, no device can ever be connected to a
+/// running VM.
+pub fn spare_ports(args: &mut Args, machine: &Machine) {
+    let Some(slot) = machine.pci_slots.spare_ports else {
+        return;
+    };
+    for n in 0..SPARE_PORT_COUNT {
+        args.device(&json!({
+            "driver": "pcie-root-port", "id": format!("spare-port{n}"), "bus": "pcie.0",
+            "addr": format!("{slot:#x}.{n:#x}"), "multifunction": true, "chassis": n + 1, "port": n,
+        }));
+    }
 }
 
 pub fn clock(args: &mut Args, machine: &Machine) {

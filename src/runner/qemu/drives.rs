@@ -1,6 +1,6 @@
 //! (pure) CD drives, disks and the cloud-init seed, in this order.
 
-use crate::runner::machine::{DiskKind, Machine};
+use crate::runner::machine::{Disk, DiskKind, Machine};
 use crate::runner::qemu::args::Args;
 use crate::runner::qemu::bootable;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ pub fn disks(args: &mut Args, machine: &Machine) {
             "auto-read-only": true, "discard": "unmap",
         });
         let slot = machine.pci_slots.disks.get(n).copied().unwrap_or_default();
-        blk(args, machine, slot, n, &resource, false, disk.bootindex);
+        blk(args, machine, slot, n, &resource, Some(disk));
     }
 }
 
@@ -70,7 +70,6 @@ pub fn seed(args: &mut Args, machine: &Machine) {
             machine.pci_slots.seed,
             n,
             &seed_resource(n, path),
-            true,
             None,
         );
     }
@@ -89,15 +88,16 @@ fn resource(n: usize) -> String {
     format!("drive-{n}-host-resource")
 }
 
+/// A virtio disk. Without `disk` it is the seed, which is read-only.
 fn blk(
     args: &mut Args,
     machine: &Machine,
     slot: u8,
     n: usize,
     resource: &Value,
-    read_only: bool,
-    bootindex: Option<u32>,
+    disk: Option<&Disk>,
 ) {
+    let read_only = disk.is_none();
     args.json("-blockdev", resource);
     let backend = disk_node(n);
     let mut node = json!({"driver": "raw", "node-name": backend, "file": self::resource(n), "read-only": read_only});
@@ -114,9 +114,14 @@ fn blk(
     // A full volume stops the guest until there is space. Other errors are reported to the guest:
     // it knows the importance of the sector, and a permanent error would otherwise stop the guest
     // forever.
-    let device = json!({
+    let mut device = json!({
         "driver": "virtio-blk-pci", "drive": backend, "num-queues": queues, "iothread": thread, "werror": "enospc",
         "rerror": "report",
     });
+    let serial = disk.and_then(|disk| disk.serial.as_ref());
+    if let (Some(fields), Some(serial)) = (device.as_object_mut(), serial) {
+        fields.insert("serial".to_owned(), json!(serial));
+    }
+    let bootindex = disk.and_then(|disk| disk.bootindex);
     args.pci_device(slot, bootable(device, bootindex));
 }

@@ -7,11 +7,9 @@
 mod args;
 mod board;
 mod drives;
-mod kvm_test;
 mod peripherals;
 
 pub use drives::{cd_device, cd_image, cd_node, disk_node};
-pub use kvm_test::{cpu_model_query, probe};
 pub use peripherals::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 
 use crate::runner::machine::Machine;
@@ -57,6 +55,8 @@ pub fn arguments(machine: &Machine, descriptors: Descriptors) -> Vec<String> {
     board::memory(&mut args, machine);
     board::tpm(&mut args, machine, descriptors);
     board::processors(&mut args, machine);
+    board::guest_notifications(&mut args, machine);
+    board::spare_ports(&mut args, machine);
     board::clock(&mut args, machine);
     peripherals::serial(&mut args, descriptors);
     peripherals::agents(&mut args, machine, descriptors);

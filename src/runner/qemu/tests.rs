@@ -1,11 +1,12 @@
 mod combined;
+mod earlier;
 mod line;
 mod options;
 mod rules;
 
 use crate::runner::config;
 use crate::runner::machine::{
-    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, testing,
+    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Instance, Screen, testing,
 };
 use crate::runner::qemu::*;
 use crate::runner::spec::Spec;
@@ -26,7 +27,14 @@ fn machine(vm: &str) -> Machine {
         cds: spec.cds.clone(),
         disks: Vec::new(),
         seed: None,
+        instance: Instance {
+            id: None,
+            vm: "vm".to_owned(),
+        },
         pci_slots: testing::layout(&[], &[]),
+        iommu: false,
+        panic_device: true,
+        generation_id: Some("1c4f2f0e-6f6a-4a1e-9d0c-3b1f5a7c9e24".to_owned()),
         screen: Screen::Vga,
         ticketing: false,
         certificate: None,
@@ -83,6 +91,7 @@ fn b32_the_fullest_machine() {
         Disk {
             path: "/dev/system-disk".into(),
             kind: DiskKind::Device,
+            serial: Some("system-disk".to_owned()),
             bootindex: Some(1000),
             size: 0,
             direct: true,
@@ -90,6 +99,7 @@ fn b32_the_fullest_machine() {
         Disk {
             path: "/images/a,b.img".into(),
             kind: DiskKind::File,
+            serial: None,
             bootindex: None,
             size: 0,
             direct: false,

@@ -4,6 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
 
+/// Name of the command that adds a CPU. The runner adds no other device.
+pub const ADD_CPU: &str = "device_add";
+
 /// A command. `Debug` hides the arguments if they contain a secret.
 #[derive(Clone, PartialEq)]
 pub struct Command {
@@ -50,6 +53,14 @@ impl Command {
         Self::new("system_powerdown", json!({}))
     }
 
+    /// Reads 16 bits from an I/O port of the guest. The result is a text. QMP itself has no such command.
+    pub fn read_port(port: u16) -> Self {
+        Self::new(
+            "human-monitor-command",
+            json!({"command-line": format!("i/h {port:#x}")}),
+        )
+    }
+
     /// The run state of the guest.
     pub fn query_status() -> Self {
         Self::new("query-status", json!({}))
@@ -70,7 +81,7 @@ impl Command {
         let mut arguments = slot.props.clone();
         arguments.insert("driver".to_owned(), json!(slot.type_));
         arguments.insert("id".to_owned(), json!(id));
-        Self::new("device_add", Value::Object(arguments))
+        Self::new(ADD_CPU, Value::Object(arguments))
     }
 
     /// Asks the guest to release a device.

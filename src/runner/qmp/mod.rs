@@ -11,5 +11,5 @@ pub mod testing;
 pub use client::{Client, Error, QmpSignal, connect};
 #[cfg(any(test, feature = "fuzzing"))]
 pub use codec::fuzzing::check_qmp;
-pub use commands::{Command, CpuSlot};
+pub use commands::{ADD_CPU, Command, CpuSlot};
 pub use events::{IoError, QmpEvent};

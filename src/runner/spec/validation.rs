@@ -230,7 +230,7 @@ fn check_ipv4_network(key: &str, value: &str) -> Result<(), Invalid> {
     Err(Invalid::value(
         key,
         value,
-        "an IPv4 network such as 10.0.2.0/24, of 29 bits at most",
+        "an IPv4 network such as 10.0.2.0/24, with a prefix length of 29 at most",
     ))
 }
 

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //! shutdown requested    +timeout        +2 s                +4 s             +6 s
-//!   agent, power button   quit            SIGTERM             SIGKILL          outcome without QEMU's exit
-//!   guest off: quit, 2 s later SIGTERM ...................... SIGKILL
-//!   power off: quit, 2 s later SIGTERM, 10 s later at the latest SIGKILL
+//!   agent, power button   quit            SIGINT              SIGKILL          outcome without QEMU's exit
+//!   guest without agent and without use of its power button after 10 s: as guest off
+//!   guest off: quit, 2 s later SIGINT ....................... SIGKILL
+//!   power off: quit, 2 s later SIGINT, 10 s later at the latest SIGKILL
 //! ```
 //!
-//! Invariants: quit and SIGTERM let QEMU write its data, and are sent as early as possible. SIGKILL
+//! Invariants: quit and SIGINT let QEMU write its data, and are sent as early as possible. SIGKILL
 //! loses data. It is sent after the guest's shutdown timeout, however often a shutdown is requested,
-//! and at least 2 s after SIGTERM. Within these limits it is sent at most 4 s after the timeout. The
+//! and at least 2 s after SIGINT. Within these limits it is sent at most 4 s after the timeout. The
 //! TPM and the last report take 2 s each, so the runner exits within 10 s after the timeout. Only a
 //! power-off shortens the timeout.
 
@@ -18,12 +19,15 @@ use crate::runner::failure::{self, Failure};
 use crate::runner::state::{Action, Phase, State};
 use std::time::Duration;
 
-/// Delay between two steps: QMP's quit, SIGTERM, SIGKILL.
+/// Delay between two steps: QMP's quit, SIGINT, SIGKILL.
 const ESCALATION_DELAY: Duration = Duration::from_secs(2);
 /// Remaining time of a shutdown after a power-off, in which QEMU can write its data.
 const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time for the guest agent alone, before the power button is pressed too.
 const AGENT_SHUTDOWN_TIMEOUT_MAX: Duration = Duration::from_secs(30);
+
+/// Time for a guest without an operating system, such as firmware that finds no disk. Its power button has no effect.
+const POWER_BUTTON_CHECK_DELAY: Duration = Duration::from_secs(10);
 
 /// State of a shutdown.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +41,8 @@ pub(super) struct Shutdown {
     pub(super) is_configured_time: bool,
     pub(super) agent_asked: bool,
     pub(super) press_at: Option<Duration>,
+    /// Time of the check whether the guest can react to its power button.
+    pub(super) check_at: Option<Duration>,
     pub(super) force: StopMethod,
     pub(super) force_at: Duration,
     /// Time of the previous step.
@@ -55,7 +61,7 @@ pub(super) enum ShutdownCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopMethod {
     Quit,
-    Terminate,
+    Interrupt,
     Kill,
     Abandon,
 }
@@ -70,7 +76,7 @@ impl Shutdown {
         } else {
             Duration::ZERO
         };
-        let (agent_asked, press_at, force) = (false, None, StopMethod::Quit);
+        let (agent_asked, force) = (false, StopMethod::Quit);
         let (force_at, forced_at) = (since, since);
         Self {
             cause,
@@ -78,7 +84,8 @@ impl Shutdown {
             time,
             is_configured_time: guest_ran,
             agent_asked,
-            press_at,
+            press_at: None,
+            check_at: None,
             force,
             force_at,
             forced_at,
@@ -90,7 +97,7 @@ impl Shutdown {
         let after_previous = self.forced_at + ESCALATION_DELAY;
         match self.force {
             StopMethod::Kill => after_previous.max(self.since + self.time + ESCALATION_DELAY * 2),
-            StopMethod::Quit | StopMethod::Terminate | StopMethod::Abandon => after_previous,
+            StopMethod::Quit | StopMethod::Interrupt | StopMethod::Abandon => after_previous,
         }
     }
 }
@@ -117,24 +124,35 @@ impl State {
     }
 
     /// A permanently stopped guest cannot shut down, even if that was requested.
-    pub(super) fn guest_halted(&mut self, now: Duration, why: String) -> Vec<Action> {
+    pub(super) fn guest_halted(&mut self, now: Duration, failure: Failure) -> Vec<Action> {
         match &self.shutdown {
             Some(shutdown) if shutdown.force == StopMethod::Quit => self.escalate(now),
             Some(_) => Vec::new(),
-            None => self.fail(now, Failure::new(EndReason::GuestHalted, why)),
+            None => self.fail(now, failure),
+        }
+    }
+
+    /// The reason of an end that KVM has caused at `now`.
+    pub(super) fn kvm_failure_reason(&self, now: Duration) -> EndReason {
+        match self.kvm_trial_end {
+            Some(end) if now <= end => EndReason::AcceleratorUnavailable,
+            _ => EndReason::AcceleratorFailed,
+        }
+    }
+
+    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL remains, because QEMU
+    /// may be writing.
+    pub(super) fn interrupt(&mut self, now: Duration) -> Vec<Action> {
+        match self.shutdown.as_ref().map(|shutdown| shutdown.force) {
+            None => self.stop(now),
+            Some(StopMethod::Quit | StopMethod::Interrupt) => self.escalate(now),
+            Some(StopMethod::Kill | StopMethod::Abandon) => Vec::new(),
         }
     }
 
     pub(super) fn stop(&mut self, now: Duration) -> Vec<Action> {
-        if let Some(shutdown) = &self.shutdown {
-            // A second request skips the time of the guest. The time between SIGTERM and SIGKILL
-            // remains, because QEMU may be writing.
-            let is_escalating = matches!(shutdown.force, StopMethod::Quit | StopMethod::Terminate);
-            return if is_escalating {
-                self.escalate(now)
-            } else {
-                Vec::new()
-            };
+        if self.shutdown.is_some() {
+            return Vec::new();
         }
         let shutdown = Shutdown::of(self, ShutdownCause::Requested, now);
         let time = shutdown.time;
@@ -145,8 +163,11 @@ impl State {
                 Duration::ZERO
             }
         });
+        // UEFI firmware opens the agent's channel too, so only an answer counts.
+        let needs_check = self.phase == Phase::Booting && time > POWER_BUTTON_CHECK_DELAY;
         self.begin_shutdown(Shutdown {
             press_at,
+            check_at: needs_check.then_some(now + POWER_BUTTON_CHECK_DELAY),
             force_at: now + time,
             ..shutdown
         });
@@ -157,6 +178,16 @@ impl State {
         };
         actions.extend(self.tick(now));
         actions
+    }
+
+    /// A guest that does not use its power button cannot shut down, unless its agent has taken the request.
+    pub(super) fn power_button_unused(&mut self, now: Duration) -> Vec<Action> {
+        match &self.shutdown {
+            Some(shutdown) if shutdown.force == StopMethod::Quit && !shutdown.agent_asked => {
+                self.escalate(now)
+            }
+            _ => Vec::new(),
+        }
     }
 
     pub(super) fn power_off(&mut self, now: Duration) -> Vec<Action> {
@@ -204,24 +235,24 @@ impl State {
             match shutdown.force {
                 StopMethod::Quit => shutdown.force_at = shutdown.since + timeout,
                 StopMethod::Kill => shutdown.force_at = shutdown.next_at(),
-                StopMethod::Terminate | StopMethod::Abandon => {}
+                StopMethod::Interrupt | StopMethod::Abandon => {}
             }
         }
         Vec::new()
     }
 
-    /// Takes the next step to end QEMU. Without a QMP connection, the first step is SIGTERM.
+    /// Takes the next step to end QEMU. Without a QMP connection, the first step is SIGINT.
     pub(super) fn escalate(&mut self, now: Duration) -> Vec<Action> {
         let monitor = self.monitor == crate::runner::state::MonitorState::Ready;
         let Some(shutdown) = &mut self.shutdown else {
             return Vec::new();
         };
-        shutdown.press_at = None;
+        (shutdown.press_at, shutdown.check_at) = (None, None);
         let (action, next) = match shutdown.force {
-            StopMethod::Quit if monitor => (Action::Quit, StopMethod::Terminate),
-            StopMethod::Quit | StopMethod::Terminate => (Action::Terminate, StopMethod::Kill),
+            StopMethod::Quit if monitor => (Action::Quit, StopMethod::Interrupt),
+            StopMethod::Quit | StopMethod::Interrupt => (Action::Interrupt, StopMethod::Kill),
             StopMethod::Kill => (Action::Kill, StopMethod::Abandon),
-            StopMethod::Abandon => return self.qemu_exited(None, ""),
+            StopMethod::Abandon => return self.qemu_exited(now, None, ""),
         };
         (shutdown.force, shutdown.forced_at) = (next, now);
         shutdown.force_at = shutdown.next_at();
@@ -229,16 +260,32 @@ impl State {
     }
 
     /// QEMU has exited with that exit code or negative signal, or cannot be ended (None).
-    pub(super) fn qemu_exited(&mut self, status: Option<i32>, last_output: &str) -> Vec<Action> {
+    pub(super) fn qemu_exited(
+        &mut self,
+        now: Duration,
+        status: Option<i32>,
+        last_output: &str,
+    ) -> Vec<Action> {
         let started = self.phase != Phase::Starting;
         let how = || status.map_or_else(|| "nothing".to_owned(), failure::describe_exit);
         let (reason, message) = match self.shutdown.take().map(|shutdown| shutdown.cause) {
             Some(ShutdownCause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(ShutdownCause::Requested) => (EndReason::Stopped, String::new()),
+            // QEMU's last words are the registers of the guest then.
+            Some(ShutdownCause::Failed(failure)) if is_of_kvm(failure.reason) => {
+                (failure.reason, failure.message)
+            }
             Some(ShutdownCause::Failed(failure)) => (
                 failure.reason,
                 with_last_output(&failure.message, last_output),
             ),
+            None if self.kvm_trial_end.is_some() && names_kvm(last_output) => {
+                let how = format!("QEMU exited with {} because of KVM", how());
+                (
+                    self.kvm_failure_reason(now),
+                    with_last_output(&how, last_output),
+                )
+            }
             None if started => {
                 let how = format!("QEMU exited unexpectedly with {}", how());
                 (EndReason::QemuCrashed, with_last_output(&how, last_output))
@@ -272,6 +319,31 @@ impl State {
 /// server.
 const STUCK_QEMU: &str = "QEMU was killed and has not exited: it waits in the kernel, most likely for storage that \
     does not answer. Check that the node reaches the storage, or restart the node";
+
+fn is_of_kvm(reason: EndReason) -> bool {
+    matches!(
+        reason,
+        EndReason::AcceleratorUnavailable | EndReason::AcceleratorFailed
+    )
+}
+
+/// Parts of QEMU's messages, and of its failed assertions, about KVM.
+const KVM_SIGNS: [&str; 6] = [
+    "KVM",
+    "kvm run failed",
+    "initialize kvm",
+    "kvm.c:",
+    "failed to set MSR",
+    "kernel doesn't allow",
+];
+/// Part of messages after which QEMU continues.
+const WARNING: &str = ": warning: ";
+
+/// Whether a line of the output, which are joined, is an error of KVM.
+fn names_kvm(output: &str) -> bool {
+    let mut errors = output.split("; ").filter(|line| !line.contains(WARNING));
+    errors.any(|line| KVM_SIGNS.iter().any(|sign| line.contains(sign)))
+}
 
 /// QEMU's message for a machine type that it does not have.
 const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";

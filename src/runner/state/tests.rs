@@ -1,4 +1,5 @@
 mod ending;
+mod kvm;
 mod start;
 
 use crate::api::runner::outcome::EndReason;
@@ -13,7 +14,15 @@ fn secs(seconds: u64) -> Duration {
 
 /// Plays the events at their seconds; gives the actions with theirs.
 fn play(events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
-    let mut state = State::new(Duration::ZERO, secs(T));
+    play_from(State::new(Duration::ZERO, secs(T), false), events)
+}
+
+/// The same with KVM.
+fn play_with_kvm(events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
+    play_from(State::new(Duration::ZERO, secs(T), true), events)
+}
+
+fn play_from(mut state: State, events: &[(u64, Event)]) -> (State, Vec<(u64, Action)>) {
     let mut seen = Vec::new();
     for (second, event) in events {
         let (next, actions) = state.step(secs(*second), event.clone());
@@ -134,7 +143,7 @@ fn b23_a_guest_with_agent_is_asked_first_then_buttoned_then_ended() {
     let presses = [120, 130, 140, 150].map(|second| (second, Action::PressPowerButton));
     let force = [
         (160, Action::Quit),
-        (162, Action::Terminate),
+        (162, Action::Interrupt),
         (164, Action::Kill),
     ];
     assert_eq!(
@@ -182,25 +191,37 @@ fn a_second_request_to_end_has_no_patience() {
     let (_, actions) = play(
         &[
             booted(),
-            vec![(100, Event::Stop), (101, Event::Stop), (101, Event::Stop)],
+            vec![
+                (100, Event::Stop),
+                (101, Event::Interrupt),
+                (101, Event::Interrupt),
+            ],
         ]
         .concat(),
     );
     assert_eq!(
         actions[actions.len() - 2..],
-        [(101, Action::Quit), (101, Action::Terminate)]
+        [(101, Action::Quit), (101, Action::Interrupt)]
     );
+}
+
+#[test]
+fn repeated_sigterm_leaves_the_guest_its_time() {
+    let once = [booted(), vec![(100, Event::Stop)]].concat();
+    let (state, actions) = play(&[once.clone(), vec![(101, Event::Stop); 3]].concat());
+    assert_eq!(actions.last(), Some(&(100, Action::ShutDownByAgent)));
+    assert_eq!(wait(state).1, wait(play(&once).0).1);
 }
 
 #[test]
 fn a_machine_that_is_asked_to_end_before_its_guest_ran_ends_at_once() {
     let (_, actions) = play(&[(0, Event::Stop)]);
-    assert_eq!(actions, [(0, Action::Terminate)]);
+    assert_eq!(actions, [(0, Action::Interrupt)]);
     let (state, actions) = play(&[(0, Event::MonitorReady), (1, Event::Stop)]);
     assert_eq!(actions, [(0, Action::Configure), (1, Action::Quit)]);
     assert_eq!(
         wait(state).1[..2],
-        [(3, Action::Terminate), (5, Action::Kill)]
+        [(3, Action::Interrupt), (5, Action::Kill)]
     );
 }
 
@@ -327,7 +348,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
 #[test]
 fn b15_each_part_of_the_start_has_its_deadline() {
     let (state, actions) = play(&[(30, Event::Tick), (34, Event::Tick)]);
-    assert_eq!(actions, [(30, Action::Terminate), (34, Action::Kill)]);
+    assert_eq!(actions, [(30, Action::Interrupt), (34, Action::Kill)]);
     let (_, actions) = state.step(secs(35), ended(-9));
     let Some(Action::Finish(outcome)) = actions.first() else {
         panic!("{actions:?}")
@@ -352,6 +373,38 @@ fn a_changed_time_to_shut_down_counts_from_the_request() {
     assert_eq!(wait(state).1.first(), Some(&(105, Action::Quit)));
 }
 
+#[test]
+fn guest_that_cannot_react_to_its_power_button_is_waited_for_ten_seconds() {
+    let stop = [booting(), vec![(100, Event::Stop)]].concat();
+    let (state, _) = play(&stop);
+    let (_, actions) = wait(state);
+    let checks: Vec<_> = actions
+        .iter()
+        .filter(|(_, action)| *action == Action::CheckPowerButton)
+        .collect();
+    assert_eq!(checks, [&(110, Action::CheckPowerButton)]);
+    // A guest that reacts has its whole time.
+    assert!(actions.contains(&(160, Action::Quit)), "{actions:?}");
+    let unused = |before: Vec<(u64, Event)>| {
+        let events = [stop.clone(), before, vec![(110, Event::PowerButtonUnused)]];
+        play(&events.concat()).1.pop().unwrap()
+    };
+    assert_eq!(unused(vec![]), (110, Action::Quit));
+    let agent = vec![(105, Event::AgentChannel(true))];
+    assert_eq!(unused(agent.clone()), (105, Action::ShutDownByAgent));
+    // Firmware opens the agent's channel, and does not answer.
+    let silent = [agent, vec![(109, Event::AgentSilent)]].concat();
+    assert_eq!(unused(silent), (110, Action::Quit));
+    // A guest with an agent is not checked.
+    let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
+    let (_, actions) = wait(state);
+    assert!(
+        !actions
+            .iter()
+            .any(|(_, it)| *it == Action::CheckPowerButton)
+    );
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
         Just(Event::MonitorReady),
@@ -365,7 +418,9 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Reset),
         Just(Event::GuestOff),
         Just(Event::GuestHalted(String::new())),
+        Just(Event::KvmFailed(String::new())),
         Just(Event::Stop),
+        Just(Event::Interrupt),
         Just(Event::PowerOff),
         (0u64..1000).prop_map(|seconds| Event::PowerdownTimeout(secs(seconds))),
         Just(Event::Tick),
@@ -377,7 +432,7 @@ proptest! {
     fn a_request_to_end_is_never_lost(
         before in prop::collection::vec((0u64..50, any_event()), 0..30), requests in 1usize..6,
     ) {
-        let (mut state, mut now) = (State::new(Duration::ZERO, secs(T)), 0);
+        let (mut state, mut now) = (State::new(Duration::ZERO, secs(T), false), 0);
         // A QEMU that writes is not killed as long as its guest could have shut down.
         let kills_too_early = |before: &State, now: u64, actions: &[Action]| {
             let ending = before.shutdown.as_ref();
@@ -390,6 +445,7 @@ proptest! {
             state = next;
         }
         prop_assume!(state.phase() != Phase::Stopped);
+        // The guest has its time however often the shutdown is requested.
         let runs = matches!(state.phase(), Phase::Booting | Phase::Booted);
         for _ in 0..requests {
             let (next, actions) = state.clone().step(secs(now), Event::Stop);
@@ -404,11 +460,11 @@ proptest! {
         prop_assert_eq!((state.phase(), state.deadline()), (Phase::Stopped, None));
         prop_assert!(matches!(later.last(), Some((_, Action::Finish(_)))));
         prop_assert!(later.iter().all(|(second, _)| *second <= now.max(ending.since.as_secs() + time) + 6));
-        // But none of them while the guest may still shut down and no second request has come.
-        let force_from = if requests == 1 && runs { now + time } else { 0 };
+        // But none of them while the guest may still shut down.
+        let force_from = if runs { now + time } else { 0 };
         let kill_from = ending.since.as_secs() + time;
         let too_early = later.iter().find(|(second, action)| match action {
-            Action::Quit | Action::Terminate => *second < force_from,
+            Action::Quit | Action::Interrupt => *second < force_from,
             Action::Kill => *second < kill_from,
             _ => false,
         });

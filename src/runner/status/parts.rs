@@ -2,12 +2,19 @@
 
 use crate::api::conditions::{self, ConditionReason, Wanted};
 use crate::runner::agent::login::Desktop;
+use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
 const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the guest continues, but changes do not \
     reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
     kubectl logs of the pod shows the cause";
+
+const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer commands, so the guest probably hangs";
+/// The message of a VM that is emulated for that reason, although acceleration was requested.
+pub(super) fn emulated(why: &str) -> String {
+    format!("the guest is emulated and slow: {why}")
+}
 
 impl Observed {
     /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
@@ -93,12 +100,11 @@ impl Observed {
                 "QEMU selects the accelerator",
             ),
             Acceleration::TcgFallback(problem) => {
-                let message = format!("the guest is emulated and slow: {}", problem.message);
                 return Wanted {
                     type_: conditions::ACCELERATED,
                     status: false,
                     reason: problem.reason,
-                    message,
+                    message: emulated(&problem.message),
                 };
             }
         };
@@ -111,7 +117,16 @@ impl Observed {
     }
 
     pub(super) fn cpus_in_sync(&self) -> Wanted {
-        let (type_, problem) = (conditions::CPUS_IN_SYNC, self.cpu_problem.as_ref());
+        let paused = self.stalled.as_ref().map(|_| {
+            let message = "the guest is paused by a disk and applies no change";
+            Problem::new(ConditionReason::GuestPaused, message)
+        });
+        let unused = self.unused_cpus();
+        let type_ = conditions::CPUS_IN_SYNC;
+        let problem = paused
+            .as_ref()
+            .or(self.cpu_problem.as_ref())
+            .or(unused.as_ref());
         let (reason, message) = problem
             .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
@@ -122,6 +137,15 @@ impl Observed {
             reason,
             message,
         }
+    }
+
+    /// The guest does not use all CPUs that QEMU has.
+    fn unused_cpus(&self) -> Option<Problem> {
+        let (used, present) = (self.guest_cpus?, self.cpus);
+        let message = format!(
+            "the guest uses {used} of {present} CPUs; bring the others online in the guest, or restart the VM"
+        );
+        (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }
 
     pub(super) fn memory_in_sync(&self) -> Wanted {
@@ -137,6 +161,20 @@ impl Observed {
             status,
             reason,
             message,
+        }
+    }
+
+    pub(super) fn qemu_responsive(&self) -> Wanted {
+        let (reason, message) = match (self.monitor_lost, self.qemu_silent) {
+            (true, _) => (ConditionReason::MonitorLost, MONITOR_LOST_MESSAGE),
+            (false, true) => (ConditionReason::QemuSilent, QEMU_SILENT_MESSAGE),
+            (false, false) => (ConditionReason::Responsive, ""),
+        };
+        Wanted {
+            type_: conditions::QEMU_RESPONSIVE,
+            status: reason == ConditionReason::Responsive,
+            reason,
+            message: message.to_owned(),
         }
     }
 

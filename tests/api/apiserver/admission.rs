@@ -57,6 +57,9 @@ fn spec(at: &str, value: &Value) -> Value {
             key.entry("key").or_insert(json!("seed"));
         }
     }
+    if at == "spec.vm.networks[].name" {
+        spec["vm"]["networks"][0]["tap"] = json!({});
+    }
     if at == "spec.vm.disks[].bootindex" {
         spec["vm"]["disks"][0]["cdrom"] = json!({"image": ""});
     }

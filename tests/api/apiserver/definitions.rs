@@ -112,10 +112,14 @@ async fn every_overlay_is_admitted() {
     }
     for overlay in overlays {
         let objects = world.kustomize(&overlay);
-        for object in objects
-            .iter()
-            .filter(|object| object["kind"] != "Namespace")
-        {
+        for object in &objects {
+            // `kubectl delete --kustomize` would delete all VMs and disks with it.
+            assert!(
+                !["Namespace", "CustomResourceDefinition"]
+                    .iter()
+                    .any(|kind| object["kind"] == *kind),
+                "{overlay}: {object}"
+            );
             world
                 .dry_run_apply(object)
                 .await
@@ -147,6 +151,47 @@ async fn every_overlay_is_admitted() {
             (&json!([mode]), &json!(class))
         );
     }
+}
+
+#[tokio::test]
+async fn the_component_without_device_plugin_removes_the_plugin_and_its_setting() {
+    let world = World::new("without-device-plugin").await;
+    let kinds = |objects: &[Value]| -> Vec<String> {
+        let kinds = objects.iter().map(|object| object["kind"].to_string());
+        kinds.collect()
+    };
+    let kvm_resource = |objects: &[Value]| {
+        let config_map = objects.iter().find(|object| object["kind"] == "ConfigMap");
+        let text = config_map.unwrap()["data"]["config.yaml"].as_str().unwrap();
+        let (settings, _) = Settings::parse(text, "f").unwrap();
+        settings.reconciler.accelerator.kvm_resource
+    };
+    let with_component = |resource: &str| {
+        // kustomize requires relative paths below one root.
+        let dir = tempfile::tempdir_in(root().join("target")).unwrap();
+        let text = format!(
+            "resources: [../../{resource}]\ncomponents: [../../deploy/components/without-device-plugin]\n"
+        );
+        std::fs::write(dir.path().join("kustomization.yaml"), text).unwrap();
+        world.kustomize(&dir.path().display().to_string())
+    };
+    let cluster = world.kustomize("deploy/cluster");
+    let (mut expected, reduced) = (kinds(&cluster), kinds(&with_component("deploy/cluster")));
+    assert!(
+        expected.contains(&"\"DaemonSet\"".to_owned()),
+        "{expected:?}"
+    );
+    expected.retain(|kind| !["\"DaemonSet\"", "\"ServiceAccount\""].contains(&kind.as_str()));
+    assert_eq!(reduced, expected);
+
+    let overlay = world.kustomize("deploy/overlays/local");
+    assert_eq!(
+        kvm_resource(&overlay).as_deref(),
+        Some("vmoperator.jdrupes.org/kvm-if-present")
+    );
+    let reduced = with_component("deploy/overlays/local");
+    assert_eq!(kvm_resource(&reduced), None);
+    assert_eq!(kinds(&reduced), kinds(&overlay));
 }
 
 /// This cluster does not have the kinds of the Prometheus operator. The rendered names match the installed ones.

@@ -17,7 +17,9 @@ use vm_operator::api::vm::names;
 /// A namespace with the VMs `vm` and `other`, and pods with the account of runners that write to their VM.
 async fn two_vms(name: &str) -> World {
     let world = World::new(name).await;
-    for object in world.kustomize("deploy/cluster") {
+    // The device plugin is in a namespace of its own.
+    let cluster = world.kustomize("deploy/cluster").into_iter();
+    for object in cluster.filter(|object| object["metadata"]["namespace"].is_null()) {
         world.apply(&object, false).await.unwrap();
     }
     for mut object in world.with_component("earlier-runners") {

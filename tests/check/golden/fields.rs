@@ -44,6 +44,7 @@ fn built(spec: &Value) -> Value {
         display_secret,
         service,
         pod,
+        identity: _,
         stage: _,
     } = objects::build(&plan);
     let config: Value =

@@ -81,8 +81,13 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         display_secret,
         service,
         pod,
+        mut identity,
         stage: _,
     } = built;
+    for claim in identity.claims.values_mut() {
+        claim.uid = format!("uid-of-{}", claim.name);
+    }
+    let pod = objects::with_identity(objects::with_template_hash(pod), &identity);
     assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository
         .iter()
@@ -95,7 +100,7 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
         .chain(claims);
     let objects = objects
         .chain(service.iter().map(yaml))
-        .chain([yaml(&objects::with_template_hash(pod))])
+        .chain([yaml(&pod)])
         .chain(
             fetches
                 .iter()
@@ -152,16 +157,35 @@ fn a_vm_as_root_where_block_devices_are_roots() {
     golden("root", &objects_with("examples/demo-vm.yaml", settings));
 }
 
-#[test]
-fn a_privileged_vm_with_the_settings_of_the_overlay() {
-    let path = root().join("deploy/overlays/privileged/config-map.yaml");
+/// The configuration in a ConfigMap of `deploy`.
+fn shipped(config_map: &str) -> Reconciler {
+    let path = root().join("deploy").join(config_map);
     let file: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let (settings, notes) =
         Settings::parse(file["data"]["config.yaml"].as_str().unwrap(), "f").unwrap();
     assert_eq!(notes, [""; 0]);
+    settings.reconciler
+}
+
+#[test]
+fn a_privileged_vm_with_the_settings_of_the_overlay() {
+    let settings = shipped("overlays/privileged/config-map.yaml");
     golden(
         "privileged",
-        &objects_with("examples/bridge.yaml", settings.reconciler),
+        &objects_with("examples/bridge.yaml", settings),
+    );
+}
+
+#[test]
+fn a_vm_with_the_shipped_configuration_uses_kvm_where_it_is_present() {
+    let settings = shipped("base/vmop-config-map.yaml");
+    for overlay in ["local-path", "rook-ceph"] {
+        let other = shipped(&format!("overlays/{overlay}/config-map.yaml"));
+        assert_eq!(other.accelerator, settings.accelerator, "{overlay}");
+    }
+    golden(
+        "shipped",
+        &objects_with("tests/check/golden/smallest.yaml", settings),
     );
 }
 

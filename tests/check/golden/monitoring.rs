@@ -16,6 +16,14 @@ fn served() -> BTreeSet<String> {
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);
+    metrics.conditions.set_source(|sample| {
+        sample(&[
+            ("namespace", ""),
+            ("name", ""),
+            ("type", ""),
+            ("status", ""),
+        ]);
+    });
     let text = metrics.text();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
     samples

@@ -6,6 +6,9 @@ use vm_operator::api::VirtualMachine;
 use vm_operator::api::quantity::Bytes;
 use vm_operator::api::vm::names;
 
+/// Version of the Java VM-Operator.
+const REFERENCE_VERSION: &str = "4.3.0";
+
 /// The image that its definition sets for VMs without one.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";
 
@@ -18,7 +21,7 @@ pub fn of(vm: &VirtualMachine) -> BTreeMap<&'static str, Value> {
     let spec = serde_json::to_value(&vm.spec).unwrap();
     let metadata = |name: &str| json!({"name": name, "namespace": "ns", "labels": labels(), "ownerReferences": owner()});
     let mut config_map = metadata("vm");
-    config_map["annotations"] = json!({names::ANNOTATION_VERSION: env!("CARGO_PKG_VERSION")});
+    config_map["annotations"] = json!({names::ANNOTATION_VERSION: REFERENCE_VERSION});
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": config_map, "data": {"logging.properties": spec["loggingProperties"].as_str().unwrap_or("…")},
     });
@@ -289,7 +292,7 @@ fn resources(spec: &Value) -> Value {
 fn pod(spec: &Value, mut metadata: Value) -> Value {
     metadata["labels"][names::LABEL_COMPONENT] = json!("vm-runner");
     // The version of the ConfigMap is left out. Both write it when they know it.
-    metadata["annotations"] = json!({names::ANNOTATION_VERSION: env!("CARGO_PKG_VERSION")});
+    metadata["annotations"] = json!({names::ANNOTATION_VERSION: REFERENCE_VERSION});
     let spice = &spec["vm"]["display"]["spice"];
     let port = json!([{"name": "spice", "containerPort": spice["port"], "protocol": "TCP"}]);
     let claims = disk_names(&spec["vm"]);

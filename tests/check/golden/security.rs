@@ -134,7 +134,7 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
 }
 
 #[test]
-fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
+fn the_device_plugin_has_three_directories_of_the_host_and_one_capability() {
     let dir = root().join("deploy/device-plugin");
     let text = std::fs::read_to_string(dir.join("daemon-set.yaml")).unwrap();
     let pod = serde_saphyr::from_str::<DaemonSet>(&text)
@@ -150,10 +150,12 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
         .filter_map(|v| v.host_path.as_ref())
         .map(|path| path.path.as_str())
         .collect();
-    assert_eq!(
-        (paths, volumes.len()),
-        (vec!["/var/lib/kubelet/device-plugins", "/dev"], 3)
-    );
+    let expected = vec![
+        "/var/lib/kubelet/device-plugins",
+        "/run/vm-device-plugin",
+        "/dev",
+    ];
+    assert_eq!((paths, volumes.len()), (expected, 4));
     assert_eq!(
         (pod.host_network, pod.host_pid, pod.host_ipc),
         (None, None, None)
@@ -180,10 +182,11 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
         ("/host/dev/shm", Some(true)),
         ("/host/dev/pts", Some(true)),
     ];
-    assert_eq!(
-        mounts,
-        [&[("/var/lib/kubelet/device-plugins", None)], &covered[..]].concat()
-    );
+    let written = [
+        ("/var/lib/kubelet/device-plugins", None),
+        ("/run/vm-device-plugin", None),
+    ];
+    assert_eq!(mounts, [&written[..], &covered[..]].concat());
     let own = container.security_context.clone().unwrap();
     assert_eq!(
         (
@@ -194,9 +197,10 @@ fn the_device_plugin_has_two_directories_of_the_host_and_no_privilege() {
         (None, Some(false), Some(true))
     );
     let capabilities = own.capabilities.unwrap();
+    let only = |name: &str| Some(vec![name.to_owned()]);
     assert_eq!(
         (capabilities.drop, capabilities.add),
-        (Some(vec!["ALL".to_owned()]), None)
+        (only("ALL"), only("MKNOD"))
     );
 
     // Its service account has no permissions.

@@ -26,6 +26,7 @@ fn ours(spec: &Value) -> Option<BTreeMap<&'static str, Value>> {
         display_secret,
         service,
         pod,
+        identity: _,
         stage: _,
     } = objects::build(&plan);
     let config = config_map
@@ -68,7 +69,9 @@ fn differences(path: &str, one: &Value, two: &Value, found: &mut BTreeSet<String
             }
         }
         (Value::Array(a), Value::Array(b)) => {
-            let (a, b) = (by_name(a), by_name(b));
+            // The Java VM-Operator has networks without names, in the same order.
+            let has_names = !path.ends_with(" vm.network");
+            let [a, b] = [a, b].map(|items| by_name(items, has_names));
             for name in a.keys().chain(b.keys()) {
                 let value =
                     |map: &BTreeMap<String, Value>| map.get(name).cloned().unwrap_or_default();
@@ -94,9 +97,9 @@ fn each(objects: &Value) -> Vec<Value> {
         .unwrap_or_else(|| vec![objects.clone()])
 }
 
-/// Items by their names, or else by their indices.
-fn by_name(items: &[Value]) -> BTreeMap<String, Value> {
-    let name = |item: &Value| Some(item["name"].as_str()?.to_owned());
+/// Items by their names, if the items of both sides have names, or else by their indices.
+fn by_name(items: &[Value], has_names: bool) -> BTreeMap<String, Value> {
+    let name = |item: &Value| Some(item["name"].as_str().filter(|_| has_names)?.to_owned());
     items
         .iter()
         .enumerate()

@@ -118,7 +118,7 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
             pod: uid.parse().unwrap(),
             outdated: *why == DeleteReason::Outdated,
         },
-        Decision::StopBySpec => What::StopVm,
+        Decision::StopAfterShutdown => What::StopVm,
         Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
     };
     let past = report::restarts(&observed, &decision).map(|past| Past {
@@ -205,14 +205,14 @@ fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Dec
         {
             delete(DeleteReason::Restart)
         }
-        (M::TakesAPowerOffForACrash, Decision::StopBySpec) => real(
+        (M::TakesAPowerOffForACrash, Decision::StopAfterShutdown) => real(
             &self::observed(Known {
                 guest_shutdown_stops: false,
                 ..known
             }),
             known,
         ),
-        (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopBySpec,
+        (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopAfterShutdown,
         (M::ForgetsHowAPodEnded, Decision::Remember(_)) => delete(DeleteReason::Ended),
         (M::RemovesADeadPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if has_ended => {
             delete(DeleteReason::Ended)

@@ -390,3 +390,64 @@ async fn the_mode_of_a_claim_that_is_there_counts() {
         "{mounts:?}"
     );
 }
+
+/// The value of `VM_IDENTITY` in the pod.
+fn identity(world: &World) -> Option<Value> {
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let variable = env.iter().find(|env| env["name"] == "VM_IDENTITY")?;
+    Some(serde_json::from_str(variable["value"].as_str().unwrap()).unwrap())
+}
+
+#[tokio::test]
+async fn a_new_pod_has_the_uids_of_the_claims_of_its_disks() {
+    let world = World::new(machine("10Gi"));
+    world.settle().await;
+    let uid = world.api.get(CLAIMS, "vm-system-disk").unwrap()["metadata"]["uid"].clone();
+    assert!(uid.is_string());
+    let claim = json!({"name": "vm-system-disk", "uid": uid});
+    assert_eq!(
+        identity(&world),
+        Some(json!({"claims": {"/dev/system-disk": claim}}))
+    );
+}
+
+#[tokio::test]
+async fn a_pod_of_an_earlier_version_is_not_replaced_because_it_has_no_identity() {
+    let mut world = World::new(machine("10Gi"));
+    world.settle().await;
+    world.api.change(PODS, "vm", |pod| {
+        let env = pod["spec"]["containers"][0]["env"].as_array_mut().unwrap();
+        env.retain(|env| env["name"] != "VM_IDENTITY");
+    });
+    assert_eq!(identity(&world), None);
+    world.restart_operator();
+    assert_eq!(world.step().await, [""; 0]);
+    let conditions = world.vm().status.unwrap().conditions;
+    assert!(conditions.iter().all(|c| c.type_ != "RestartRequired"));
+}
+
+#[tokio::test]
+async fn a_pod_knows_whether_the_vm_has_run_since_its_runner_data_were_created() {
+    let world = World::new(machine("10Gi"));
+    world.settle().await;
+    let used = |world: &World| identity(world).unwrap()["usedRunnerData"].clone();
+    let created = |time: &str| {
+        world.api.change(CLAIMS, "vm-runner-data", |claim| {
+            claim["metadata"]["creationTimestamp"] = time.into()
+        });
+    };
+    created("2025-12-31T00:00:00Z");
+    assert_eq!(used(&world), json!(null));
+    world.run();
+    world.remove_pod();
+    pass(1);
+    world.settle().await;
+    assert_eq!(used(&world), "vm-runner-data");
+    // The PVC was deleted, and another one was created.
+    created("2026-01-02T00:00:00Z");
+    world.remove_pod();
+    pass(1000);
+    world.settle().await;
+    assert_eq!(used(&world), json!(null));
+}

@@ -334,14 +334,14 @@ impl State {
                         return status(409, "precondition failed");
                     }
                 }
-                if is_status
-                    && query.contains("fieldManager=vm-operator")
-                    && body["status"]["restarts"].is_null()
-                {
+                if is_status && query.contains("fieldManager=vm-operator") {
                     // Fields that a manager applied before and omits now are removed.
-                    object["status"]
-                        .as_object_mut()
-                        .map(|status| status.remove("restarts"));
+                    for field in ["restarts", "guestShutdown"] {
+                        let status = object["status"].as_object_mut();
+                        status
+                            .filter(|_| body["status"][field].is_null())
+                            .map(|status| status.remove(field));
+                    }
                 }
                 if is_status && query.contains("force=true") {
                     self.remove_conditions(query, &mut object, &body);

@@ -1,6 +1,7 @@
 //! Scenarios: a VM with a scripted API server, with the exact requests of each step.
 
 mod away;
+mod crash_loop;
 mod deleted;
 mod disks;
 mod explain;
@@ -12,6 +13,7 @@ mod ignored;
 mod lives;
 mod namesake;
 mod old_list;
+mod paused;
 mod refresh_volume;
 mod refused;
 mod reports;
@@ -23,4 +25,5 @@ mod services;
 mod settings;
 mod silent;
 mod start;
+mod stopping;
 mod world;

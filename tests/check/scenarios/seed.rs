@@ -152,3 +152,30 @@ async fn what_comes_from_a_secret_is_mounted_and_stands_in_no_other_object() {
     world.restart_operator();
     assert_eq!(world.step().await, [""; 0]);
 }
+
+/// The generated `instance-id` in the environment of the pod.
+fn generated(world: &World) -> Option<String> {
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let variable = env.iter().find(|env| env["name"] == "VM_IDENTITY")?;
+    let identity: Value = serde_json::from_str(variable["value"].as_str().unwrap()).unwrap();
+    identity["generatedInstance"]["id"]
+        .as_str()
+        .map(str::to_owned)
+}
+
+#[tokio::test]
+async fn a_pod_names_a_generated_instance_and_no_configured_one() {
+    let world = with(json!({"userData": {"users": ["me"]}}));
+    world.settle().await;
+    assert_eq!(generated(&world), Some(instance(&world)));
+    let world = with(json!({"metaData": {"instance-id": "mine"}}));
+    world.settle().await;
+    assert_eq!(
+        (instance(&world).as_str(), generated(&world)),
+        ("mine", None)
+    );
+    let world = of_the_reference(json!({}), "vm-uid");
+    world.settle().await;
+    assert_eq!(generated(&world).as_deref(), Some("v17"));
+}

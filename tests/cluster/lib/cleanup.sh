@@ -148,6 +148,9 @@ remove_directory() {
     if [[ -e $RECORD ]]; then
         rm -f /var/lib/kubelet/device-plugins/{kubelet.sock,kubelet_internal_checkpoint,DEPRECATION,vmoperator-*.sock}
         rmdir /var/lib/kubelet/device-plugins /var/lib/kubelet 2>/dev/null || true
+        # Device nodes of the device plugin.
+        rm -f /run/vm-device-plugin/{kvm,tun}
+        rmdir /run/vm-device-plugin 2>/dev/null || true
     fi
     left=$(awk -v dir="$DIR/" 'index($5, dir) == 1 { print $5; exit }' /proc/self/mountinfo)
     [[ -z $left ]] || die "$left cannot be unmounted; find its user with: fuser -m $left"

@@ -64,6 +64,15 @@ impl Disk {
         }
     }
 
+    /// Replaces the guest by the boot sector. No VM has used the disk yet.
+    pub fn write_boot_sector(&self) {
+        let device = File::options().write(true).open(&self.device).unwrap();
+        device
+            .write_all_at(&support::boot_sector::disk(), 0)
+            .unwrap();
+        device.sync_all().unwrap();
+    }
+
     /// Creates the volume with those labels, reserved for that claim.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
         let node = kubectl::run(&[

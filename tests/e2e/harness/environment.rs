@@ -120,17 +120,8 @@ async fn make_ready() -> Result<File, String> {
         &crds,
     ])
     .await?;
-    let policy = repo().join("deploy/cluster").display().to_string();
-    kubectl::try_run(&[
-        "apply",
-        "--server-side",
-        "--force-conflicts",
-        "--kustomize",
-        &policy,
-    ])
-    .await?;
     remove_remains().await?;
-    // Restarted, because its image may be another one with the same name.
+    // The device plugin is restarted, because its image may be another one with the same name.
     let plugin = repo().join("deploy/device-plugin").display().to_string();
     kubectl::try_run(&[
         "delete",
@@ -141,7 +132,15 @@ async fn make_ready() -> Result<File, String> {
         "60s",
     ])
     .await?;
-    kubectl::try_run(&["apply", "--kustomize", &plugin]).await?;
+    let cluster = repo().join("deploy/cluster").display().to_string();
+    kubectl::try_run(&[
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--kustomize",
+        &cluster,
+    ])
+    .await?;
     let run = format!("{PREFIX}{:x}-", std::process::id());
     fs::write(run_file(), run).map_err(|e| format!("{}: {e}", run_file().display()))?;
     Ok(lock)

@@ -28,7 +28,7 @@ pub mod space;
 pub mod vm;
 pub mod watched;
 
-pub use space::{Space, e2e, e2e_in_two, e2e_with};
+pub use space::{Space, e2e, e2e_in_an_empty_namespace, e2e_in_two, e2e_with};
 
 use std::time::{Duration, Instant};
 

@@ -137,10 +137,17 @@ impl Space {
         };
         let dir = space.overlay_dir();
         fs::create_dir_all(&dir).unwrap();
+        kubectl::run(&["create", "namespace", &space.name]).await;
         if overlay == EMPTY {
-            kubectl::run(&["create", "namespace", &space.name]).await;
             return space;
         }
+        let standard = if overlay == "privileged" {
+            "privileged"
+        } else {
+            "restricted"
+        };
+        let label = format!("pod-security.kubernetes.io/enforce={standard}");
+        kubectl::run(&["label", "namespace", &space.name, &label]).await;
         let config = Self::config(settings).to_string();
         let patch = json!([{"op": "replace", "path": "/data/config.yaml", "value": config}]);
         let kustomization = json!({

@@ -47,7 +47,7 @@ pub fn tiny(space: &Space, name: &str, changes: &Value) -> Value {
     vm
 }
 
-fn disk_labels(space: &Space, name: &str) -> Value {
+pub fn disk_labels(space: &Space, name: &str) -> Value {
     json!({"vm-operator.test/disk": format!("{}-{name}", space.name)})
 }
 
@@ -108,6 +108,20 @@ impl Space {
     /// Creates a VM with the tiny guest, changed by a merge patch.
     pub async fn create(&self, name: &str, changes: Value) -> Vm<'_> {
         let disk = self.tiny_disk(name, &disk_labels(self, name)).await;
+        kubectl::create(&tiny(self, name, &changes)).await.unwrap();
+        Vm {
+            space: self,
+            name: name.to_owned(),
+            disk,
+        }
+    }
+}
+
+impl Space {
+    /// Creates a VM with the boot sector, changed by a merge patch.
+    pub async fn create_boot_sector(&self, name: &str, changes: Value) -> Vm<'_> {
+        let disk = self.tiny_disk(name, &disk_labels(self, name)).await;
+        disk.write_boot_sector();
         kubectl::create(&tiny(self, name, &changes)).await.unwrap();
         Vm {
             space: self,

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 /// Block devices belong to root. Dropping this gives them to the users of new pods again.
-struct DevicesOfRoot;
+pub struct DevicesOfRoot;
 
 impl DevicesOfRoot {
-    fn switch_on() -> Self {
+    pub fn switch_on() -> Self {
         let guard = Self;
         environment::cluster(&["device-ownership", "false"]);
         guard

@@ -4,6 +4,7 @@
 //! would leave the machine idle until the last guest has stopped.
 
 mod device_ownership;
+mod device_plugin;
 mod drain;
 mod kubelet;
 mod loss;

@@ -90,10 +90,10 @@ fn what_is_no_image_is_refused() {
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
-            "doesn't say how long it is",
+            "sends no Content-Length",
         ),
         (Reply::new(200, &[], Vec::new()), "is empty"),
-        (Reply::new(302, &[], Vec::new()), "doesn't say whereto"),
+        (Reply::new(302, &[], Vec::new()), "without a location"),
         (
             Reply::new(206, &[("Content-Range", "bytes 5-9/10")], vec![1; 5]),
             "status 206",
@@ -115,7 +115,7 @@ fn a_server_may_send_on_ten_times() {
         let repository = Repository::new();
         let body = image.clone();
         let web = Web::start(move |request| match request.n {
-            n if n < hops => Reply::elsewhere(["b.iso", "/c/d.iso", "?e", "../f.iso"][n % 4]),
+            n if n < hops => Reply::redirect(["b.iso", "/c/d.iso", "?e", "../f.iso"][n % 4]),
             _ => Reply::image(request, &body, "\"one\""),
         });
         repository
@@ -150,7 +150,7 @@ fn nobody_is_sent_to_what_is_not_allowed() {
         let repository = Repository::new();
         let authority = Authority::make(repository.dir.path());
         let text = location.clone();
-        let web = Web::start_secure(&authority, move |_| Reply::elsewhere(&text));
+        let web = Web::start_secure(&authority, move |_| Reply::redirect(&text));
         let mut repository = Repository::new();
         repository.env.push((
             "SSL_CERT_FILE".to_owned(),

@@ -315,6 +315,13 @@ fn networks() -> BoxedStrategy<Value> {
         tap.prop_map(|tap| json!({"tap": tap})),
         user.prop_map(|user| json!({"user": user}))
     ];
+    let name = option::of(text("[a-z0-9]([-a-z0-9]{0,8}[a-z0-9])?"));
+    let network = (network, name).prop_map(|(mut network, name)| {
+        if let Some(name) = name {
+            network["name"] = name;
+        }
+        network
+    });
     vec(network, 0..5).prop_map(Value::from).boxed()
 }
 

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`boot_sector`] | a guest that runs under any KVM |
 //! | [`memory`] | an API server in memory |
 //! | [`real`] | a real API server with its own etcd |
 //! | [`web`] | a web server with configurable faults |
@@ -19,6 +20,7 @@
 //!
 //! The modules that start or call the operator need the feature `operator`.
 
+pub mod boot_sector;
 pub mod memory;
 pub mod provenance;
 pub mod real;

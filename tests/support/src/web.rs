@@ -83,7 +83,7 @@ impl Reply {
 
     /// A redirection to that URL.
     #[must_use]
-    pub fn elsewhere(location: &str) -> Self {
+    pub fn redirect(location: &str) -> Self {
         Self::new(302, &[("Location", location)], Vec::new())
     }
 

@@ -247,6 +247,11 @@ pub const RULES: &[Rule] = &[
         "has(self.tap) != has(self.user)",
         "set either tap or user",
     ),
+    value(
+        "spec.vm.networks[].name",
+        "self.matches(r'^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",
+        "must have up to 63 lower-case letters, digits and dashes, such as lan or storage-1",
+    ),
     value("spec.vm.networks[].tap.device", DEVICE, DEVICE_MESSAGE),
     value(
         "spec.vm.networks[].tap.bridge",
@@ -473,6 +478,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.currentRam", Limit::Length(64)),
     ("spec.vm.rtcBase", Limit::Length(32)),
     ("spec.vm.networks", Limit::Items(32)),
+    ("spec.vm.networks[].name", Limit::Length(64)),
     ("spec.vm.networks[].tap.device", Limit::Length(64)),
     ("spec.vm.networks[].tap.bridge", Limit::Length(64)),
     ("spec.vm.networks[].tap.mac", Limit::Length(64)),

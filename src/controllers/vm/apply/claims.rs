@@ -94,7 +94,7 @@ async fn create_image_repository(
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
     tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
-    let diagnosis = diagnose::rejected(error);
+    let diagnosis = diagnose::rejected(error, None);
     let message = format!("the image repository, which this VM does not need: {diagnosis}");
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();

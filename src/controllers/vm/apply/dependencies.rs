@@ -1,5 +1,6 @@
 //! (client) The objects that a pod refers to: PVCs, ConfigMap and Secret. They are applied before the pod.
 
+use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
 use crate::controllers::vm::apply::claims;
 use crate::controllers::vm::context::Context;
@@ -57,6 +58,7 @@ pub(super) async fn apply(
         display_secret,
         service,
         pod,
+        identity,
         stage: Prepared,
     } = objects;
     let (present_config_map, secret, claims) = futures::future::join3(
@@ -86,8 +88,21 @@ pub(super) async fn apply(
         display_secret,
         service,
         pod,
+        identity: with_claim_uids(identity, ctx),
         stage,
     })
+}
+
+/// The identity with the UIDs of the PVCs, which exist now.
+fn with_claim_uids(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
+    identity.claims.retain(|_, claim| {
+        let present = ctx.caches.claims.get(&ctx.key(&claim.name));
+        claim.uid = present
+            .and_then(|present| present.uid())
+            .unwrap_or_default();
+        !claim.uid.is_empty()
+    });
+    identity
 }
 
 /// Creates the ConfigMap, or patches it if it differs. Returns the present one.

@@ -15,7 +15,7 @@
 
 pub mod claims;
 pub(super) mod dependencies;
-mod resize;
+mod pod_resize;
 mod service;
 
 use crate::api::VirtualMachine;
@@ -27,9 +27,11 @@ use crate::controllers::vm::fetch;
 use crate::controllers::vm::objects::{self, Objects};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::{refresh_volume, restart};
+use crate::controllers::vm::report;
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
 use crate::k8s::writer::only;
+use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Patch, Preconditions};
@@ -95,9 +97,13 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
             let grace = Some(observed.vm.spec.grace_period());
             writer
                 .delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace)
-                .await
+                .await?;
+            report::publish_shutdown(&observed.vm, ctx).await;
+            Ok(())
         }
-        Decision::StopBySpec => {
+        Decision::StopAfterShutdown
+            if ctx.settings.reconciler.guest_shutdown_record == GuestShutdownRecord::Spec =>
+        {
             tracing::info!(
                 vm = observed.name(),
                 "the guest has shut down; stopping the VM"
@@ -122,7 +128,7 @@ async fn create_pod(
 ) -> Result<(), Error> {
     let mut pod = objects.pod.clone();
     pod.annotations_mut().extend(objects.stage.annotations());
-    let pod = objects::with_template_hash(pod);
+    let pod = objects::with_identity(objects::with_template_hash(pod), &objects.identity);
     ctx.writer().create_or_get(&ctx.caches.pods, &pod).await?;
     ctx.states.pod_created(&observed.key(), observed.now);
     Ok(())
@@ -137,7 +143,7 @@ async fn update_pod(
     let Some(pod) = observed.own_pod() else {
         return Ok(Vec::new());
     };
-    let (requested, resources) = resize::apply(&objects.pod, pod, observed, ctx).await?;
+    let (requested, resources) = pod_resize::apply(&objects.pod, pod, observed, ctx).await?;
     let versions = objects.stage.annotations();
     let is_new = versions
         .iter()

@@ -176,7 +176,7 @@ fn a_shutdown_by_the_guest_stops_the_vm_only_where_that_is_wanted() {
     stops.spec.guest_shutdown_stops = true;
     assert_eq!(
         decide(&with_pod(stops.clone(), pod(ended(POWERED_OFF, 5))), true),
-        Decision::StopBySpec
+        Decision::StopAfterShutdown
     );
     // B26, B33: a crash never looks like a stop by the user.
     assert!(matches!(
@@ -376,7 +376,7 @@ fn named(decision: &Decision) -> String {
             "delete".to_owned()
         }
         Decision::Remember(past) => format!("remember {}", past.attempts),
-        Decision::StopBySpec => "stop the VM".to_owned(),
+        Decision::StopAfterShutdown => "stop the VM".to_owned(),
         Decision::Wait(WaitFor::PodEnd) => "wait for the end".to_owned(),
         Decision::Wait(WaitFor::OtherPod) => "wait for the other pod".to_owned(),
         Decision::Wait(WaitFor::Pause { .. }) => "wait for the backoff".to_owned(),
@@ -553,7 +553,7 @@ proptest! {
         match decide(&observed, valid) {
             Decision::Create => prop_assert!(!present && valid && wanted == "Running"),
             Decision::Delete { uid, .. } => prop_assert!(present && own && !ending && uid == "pod-uid"),
-            Decision::StopBySpec => prop_assert!(stops && by_guest && own && wanted == "Running"),
+            Decision::StopAfterShutdown => prop_assert!(stops && by_guest && own && wanted == "Running"),
             Decision::Remember(_) => prop_assert!(present && own && wanted == "Running"),
             Decision::Keep | Decision::Wait(_) => {}
         }

@@ -4,27 +4,31 @@
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
+//! | `running` | (pure) a running VM whose guest is paused |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
+//! | [`unnamed_disks`] | (pure) disks whose PVCs depend on their order |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
 pub mod ignored;
 pub mod media;
+mod running;
 mod scheduling;
 mod starting;
+pub mod unnamed_disks;
 pub mod warnings;
 
 use crate::api::conditions::ReadyReason;
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::State;
+use crate::api::vm::{State, VirtualMachineSpec};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
 use crate::controllers::vm::views::{ClaimView, PodView};
 use crate::k8s::error::Error;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
@@ -34,14 +38,40 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// not on a node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step if Pod Security rejects a pod. VMs comply with `restricted`, except for these features.
-const POD_SECURITY: &str = "let the namespace admit it (kubectl label namespace NAMESPACE --overwrite \
-    pod-security.kubernetes.io/enforce=privileged), or remove the feature that needs it: tap networks of the VM, or \
-    accelerator.privileged and deviceAccess in the operator's ConfigMap; see docs/security.md";
+/// The next step if Pod Security rejects a pod for another cause than fields of the VM. Pods of VMs comply with `restricted`, unless one of
+/// these settings asks for more.
+const POD_SECURITY_SETTINGS: &str = "unset accelerator.privileged, deviceAccess or tap.hostPath in the operator's ConfigMap, or use a \
+    namespace that admits such pods; see docs/security.md";
 
-/// The blocking condition if the API server rejects an object of the VM, or the object's name is in use.
+/// Prefix of the annotations with which a pod selects an AppArmor profile.
+const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The next step if Pod Security rejects the pod of a VM: the fields of the VM that ask for more than `restricted`.
+fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
+    let Some(vm) = vm else {
+        return POD_SECURITY_SETTINGS.to_owned();
+    };
+    let mut annotations = vm.pod_annotations.iter().flat_map(BTreeMap::keys);
+    let mut fields: Vec<String> = Vec::new();
+    if problem.contains("AppArmor") && annotations.any(|key| key.starts_with(APPARMOR_ANNOTATION)) {
+        fields.push("spec.podAnnotations".to_owned());
+    }
+    let networks = vm.vm.networks.iter().enumerate();
+    let taps = networks.filter(|(_, network)| network.tap.is_some());
+    fields.extend(taps.map(|(n, _)| format!("spec.vm.networks[{n}].tap")));
+    if fields.is_empty() {
+        return POD_SECURITY_SETTINGS.to_owned();
+    }
+    format!(
+        "remove {}, or use a namespace that admits pods with more rights; see docs/security.md",
+        fields.join(" and ")
+    )
+}
+
+/// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec that the object is
+/// built from, if the VM's author can change the object by it.
 #[must_use]
-pub fn rejected(error: &Error) -> Diagnosis {
+pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
     let problem = error.to_string();
     match error {
         Error::Foreign { kind, name, owner } => {
@@ -50,7 +80,8 @@ pub fn rejected(error: &Error) -> Diagnosis {
         }
         Error::OfEarlier { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
         _ if problem.contains("violates PodSecurity") => {
-            Diagnosis::new(ReadyReason::PolicyRefused, problem, POD_SECURITY)
+            let next_step = pod_security_step(&problem, vm);
+            Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step)
         }
         _ => Diagnosis::documented(rejection_reason(&problem, error.code()), &problem, ""),
     }
@@ -87,7 +118,7 @@ fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
 pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     let any_pod = observed.pod.as_ref()?;
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
-    let wanted = observed.vm.spec.vm.state == State::Running;
+    let wanted = observed.desired_state() == State::Running;
     match observed.own_pod() {
         None if wanted && observed.previous_vm_pod().is_some() => {
             ending::explain(observed, any_pod)
@@ -97,7 +128,8 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
         Some(pod) => ending::explain(observed, pod)
             .or_else(|| starting::explain(observed, pod, &claims(observed)))
-            .or_else(|| starting::runner_is_silent(observed, pod)),
+            .or_else(|| starting::runner_is_silent(observed, pod))
+            .or_else(|| running::explain(observed, pod)),
     }
 }
 
@@ -113,7 +145,7 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     }
     let pod = observed
         .own_pod()
-        .filter(|_| observed.vm.spec.vm.state == State::Running)?;
+        .filter(|_| observed.desired_state() == State::Running)?;
     let start =
         starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
     Some(next_check(start, observed.now))
@@ -141,7 +173,7 @@ pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Optio
 
 /// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
-    if observed.vm.spec.vm.state != State::Running {
+    if observed.desired_state() != State::Running {
         return BTreeSet::new();
     }
     let own = observed

@@ -3,6 +3,7 @@
 
 use crate::api::conditions::ReadyReason as Reason;
 use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::names;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::{ClaimView, PodView};
 
@@ -50,18 +51,17 @@ pub(super) fn explain(
         );
     }
     let missing = missing_resources(message);
-    let (reason, problem) =
-        if let Some(device) = missing.iter().find(|device| device.ends_with("/kvm")) {
-            let problem = format!("no node has the resource {device:?} for hardware acceleration");
-            (Reason::AcceleratorResourceMissing, problem)
-        } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
-            (
-                Reason::TapResourceMissing,
-                format!("no node has the resource {device:?} for tap networks"),
-            )
-        } else {
-            (Reason::Unschedulable, "the pod fits no node".to_owned())
-        };
+    let (reason, problem) = if let Some(device) = missing.iter().find(|device| is_for_kvm(device)) {
+        let problem = format!("no node has the resource {device:?} for hardware acceleration");
+        (Reason::AcceleratorResourceMissing, problem)
+    } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
+        (
+            Reason::TapResourceMissing,
+            format!("no node has the resource {device:?} for tap networks"),
+        )
+    } else {
+        (Reason::Unschedulable, "the pod fits no node".to_owned())
+    };
     Diagnosis::documented(
         reason,
         &format!("{problem} ({message})"),
@@ -83,6 +83,11 @@ pub(super) fn unbound<'a>(message: &str, claims: &[&'a ClaimView]) -> Vec<&'a Cl
         .filter(|_| is_about_volumes(message))
         .copied()
         .collect()
+}
+
+/// Whether the resource gives pods /dev/kvm, with this device plugin or another.
+fn is_for_kvm(resource: &str) -> bool {
+    resource == names::RESOURCE_KVM_IF_PRESENT || resource.ends_with("/kvm")
 }
 
 /// The extended resources that nodes lack. Empty if a node lacks CPU or memory, because that node may have the resources.

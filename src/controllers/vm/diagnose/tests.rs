@@ -1,6 +1,6 @@
 use crate::api::conditions::ReadyReason as Reason;
 use crate::controllers::vm::diagnose::*;
-use crate::controllers::vm::fixtures::{alone, now, pod, vm, with_pod};
+use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::views::Warning;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -135,7 +135,12 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "(kubectl apply -k deploy/device-plugin), or set accelerator.policy to tcg",
+            "(kubectl apply -k deploy/device-plugin), or change accelerator.kvmResource",
+        ),
+        (
+            "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
+            Reason::AcceleratorResourceMissing,
+            "(kubectl get daemonset vm-device-plugin -n kube-system)",
         ),
         (
             "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 Insufficient vmoperator.jdrupes.org/tun.",
@@ -512,12 +517,13 @@ fn a_refusal_says_what_refuses() {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        rejected(&Error::Api {
+        let error = Error::Api {
             verb: "create",
             kind: "Pod",
             name: "vm".to_owned(),
             source,
-        })
+        };
+        rejected(&error, None)
     };
     for (message, reason) in [
         (
@@ -552,9 +558,90 @@ fn a_refusal_says_what_refuses() {
             "{}",
             problem
         );
-        let has_command = problem
-            .to_string()
-            .contains("enforce=privileged), or remove the feature");
-        assert_eq!(has_command, message.contains("PodSecurity"), "{}", problem);
+        let has_step = problem.to_string().contains("unset accelerator.privileged");
+        assert_eq!(has_step, message.contains("PodSecurity"), "{}", problem);
     }
+}
+
+#[test]
+fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
+    let step = |violation: &str, spec: Value| {
+        let message = format!("violates PodSecurity \"restricted:latest\": {violation}");
+        let status =
+            json!({"status": "Failure", "code": 403, "message": message, "reason": "Forbidden"});
+        let error = Error::Api {
+            verb: "create",
+            kind: "Pod",
+            name: "vm".to_owned(),
+            source: kube::Error::Api(serde_json::from_value(status).unwrap()),
+        };
+        let mut vm = vm(json!({"networks": [{"user": {}}, {"tap": {}}]}));
+        if spec.is_object() {
+            vm.spec = serde_json::from_value(spec).unwrap();
+        }
+        let step = rejected(&error, Some(&vm.spec)).next_step;
+        assert!(
+            !step.contains("privileged)") && !step.starts_with("let"),
+            "{step}"
+        );
+        step
+    };
+    let tap = step("host namespaces (hostNetwork=true)", Value::Null);
+    assert!(
+        tap.starts_with("remove spec.vm.networks[1].tap, or"),
+        "{tap}"
+    );
+    let profile = json!({"container.apparmor.security.beta.kubernetes.io/vm": "unconfined"});
+    let annotated = json!({"podAnnotations": profile, "vm": {}});
+    let apparmor = step("forbidden AppArmor profile (unconfined)", annotated.clone());
+    assert!(
+        apparmor.starts_with("remove spec.podAnnotations, or"),
+        "{apparmor}"
+    );
+    let other = step("privileged (container must not)", annotated);
+    assert!(other.starts_with("unset accelerator.privileged"), "{other}");
+}
+
+/// A running VM whose runner reports these conditions as `False`: type and reason.
+fn running_without(conditions: &[(&str, &str)]) -> Observed {
+    let mut vm = seen_running(vm(json!({"state": "Running"})));
+    let reported = conditions.iter().map(|(type_, reason)| {
+        serde_json::from_value(json!({
+            "type": type_, "status": "False", "reason": reason, "message": "there is no room for disk /d",
+            "lastTransitionTime": now(),
+        }))
+        .unwrap()
+    });
+    vm.status.as_mut().unwrap().conditions.extend(reported);
+    with_pod(vm, pod(json!({"phase": "Running"})))
+}
+
+#[test]
+fn guest_that_a_disk_has_paused_is_explained() {
+    let full = ("StorageHealthy", "DiskFull");
+    let error = ("StorageHealthy", "DiskError");
+    let paused = ("CpusInSync", "GuestPaused");
+    // Runners of earlier versions report the first alone.
+    for reported in [&[full][..], &[full, paused]] {
+        is_explained(
+            &running_without(reported),
+            Reason::DiskFull,
+            &["no room for disk /d", "requests.storage", "continues"],
+        );
+    }
+    is_explained(
+        &running_without(&[error, paused]),
+        Reason::DiskError,
+        &["no room for disk /d", "kubectl logs vm"],
+    );
+    assert_eq!(explain(&running_without(&[error])), None);
+    let silent = ("QemuResponsive", "QemuSilent");
+    is_explained(
+        &running_without(&[full, paused, silent]),
+        Reason::QemuSilent,
+        &["kubectl exec vm -- vm-runner power-off"],
+    );
+    let mut ended = running_without(&[full, paused, silent]);
+    ended.pod = with_pod(vm(json!({})), pod(json!({"phase": "Failed"}))).pod;
+    assert_eq!(explain(&ended), None);
 }

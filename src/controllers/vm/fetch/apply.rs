@@ -32,7 +32,7 @@ pub async fn apply(downloads: &[PreparedDownload], ctx: &Context) -> Result<Opti
         let mut fetch = fetch.clone();
         match apply_step(&fetch, pod.as_ref(), ctx).await {
             Err(error) if error.is_rejection() => {
-                fetch.state = State::Failed(diagnose::rejected(&error).into());
+                fetch.state = State::Failed(diagnose::rejected(&error, None).into());
             }
             result => result?,
         }

@@ -132,7 +132,7 @@ fn looked(
             .map_or(Step::None, Step::Remove);
         return (State::Fetched, step, None);
     }
-    if observed.vm.spec.vm.state != Wanted::Running {
+    if observed.desired_state() != Wanted::Running {
         return (State::NotWanted, Step::None, None);
     }
     if let Some(why) = repository_problem(repository, settings) {

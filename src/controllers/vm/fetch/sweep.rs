@@ -4,6 +4,7 @@ use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{POD_PREFIX, is_download_pod, remote_images};
+use crate::controllers::vm::observe;
 use crate::k8s::writer::only;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -41,7 +42,7 @@ pub async fn sweep(
         return unused;
     }
     let running = vms.iter().filter(|vm| {
-        vm.spec.vm.state == State::Running && vm.metadata.deletion_timestamp.is_none()
+        observe::desired_state(vm) == State::Running && vm.metadata.deletion_timestamp.is_none()
     });
     let used: BTreeSet<String> = running
         .flat_map(|vm| remote_images(vm))

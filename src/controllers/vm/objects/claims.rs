@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::BTreeMap;
 
 fn storage(size: &str) -> VolumeResourceRequirements {
     let requests = [("storage".to_owned(), Quantity(size.to_owned()))].into();
@@ -16,6 +17,13 @@ fn storage(size: &str) -> VolumeResourceRequirements {
         requests: Some(requests),
         limits: None,
     }
+}
+
+/// The annotations of each PVC.
+fn kept() -> BTreeMap<String, String> {
+    names::ANNOTATIONS_KEPT
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
 }
 
 /// The PVC for runner data: UUID, firmware variables, TPM state.
@@ -27,7 +35,10 @@ pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
         ..PersistentVolumeClaimSpec::default()
     };
     PersistentVolumeClaim {
-        metadata: retained(plan, plan.runner_data_claim.clone()),
+        metadata: ObjectMeta {
+            annotations: Some(kept()),
+            ..retained(plan, plan.runner_data_claim.clone())
+        },
         spec: Some(spec),
         status: None,
     }
@@ -45,7 +56,8 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
         .flatten()
         .chain(metadata.labels.take().into_iter().flatten());
     metadata.labels = Some(labels.collect());
-    metadata.annotations = disk.metadata.annotations.clone();
+    let annotations = disk.metadata.annotations.clone().into_iter().flatten();
+    metadata.annotations = Some(kept().into_iter().chain(annotations).collect());
     let spec = disk.spec.clone();
     let resources = spec.resources.unwrap_or_default();
     // A PVC must request a size. A template without a size selects volumes of any size.
@@ -78,6 +90,7 @@ pub(super) fn image_repository(plan: &Plan, repository: &ImageRepository) -> Per
             name: Some(names::IMAGE_REPOSITORY_CLAIM.to_owned()),
             namespace: Some(plan.namespace.clone()),
             labels: Some(labels.into()),
+            annotations: Some(kept()),
             ..ObjectMeta::default()
         },
         spec: Some(PersistentVolumeClaimSpec {

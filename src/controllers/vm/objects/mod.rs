@@ -5,11 +5,12 @@ mod download_pod;
 mod pod;
 mod volumes;
 
-pub use pod::{template_hash, with_template_hash};
+pub use pod::{template_hash, with_identity, with_template_hash};
 
+use crate::api::runner::identity::{ClaimIdentity, PodIdentity};
 use crate::api::vm::names;
 use crate::controllers::vm::fetch::{self, Fetch, Step};
-use crate::controllers::vm::plan::{ClaimChange, Plan, ServicePlan};
+use crate::controllers::vm::plan::{ClaimChange, DiskPlan, Plan, ServicePlan};
 use k8s_openapi::api::core::v1::{
     ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServicePort, ServiceSpec,
 };
@@ -41,8 +42,10 @@ pub struct Objects<Stage = Prepared> {
     pub display_secret: Option<Secret>,
     /// The Service of type `LoadBalancer`, if the VM has one.
     pub service: Option<Service>,
-    /// The pod without its template hash: see [`with_template_hash`].
+    /// The pod without its template hash: see [`with_template_hash`], and without its identity: see [`with_identity`].
     pub pod: Pod,
+    /// Values in the environment of a new pod. The UIDs of PVCs are empty until the PVCs are applied.
+    pub identity: PodIdentity,
     /// The stage.
     pub stage: Stage,
 }
@@ -82,7 +85,26 @@ pub fn build(plan: &Plan) -> Objects {
             .as_ref()
             .map(|service| self::service(plan, service)),
         pod: pod::build(plan),
+        identity: identity(plan),
         stage: Prepared,
+    }
+}
+
+fn identity(plan: &Plan) -> PodIdentity {
+    let claim = |disk: &DiskPlan| ClaimIdentity {
+        name: disk.claim.clone(),
+        uid: String::new(),
+    };
+    PodIdentity {
+        claims: plan
+            .disks
+            .iter()
+            .map(|disk| (disk.path(), claim(disk)))
+            .collect(),
+        used_runner_data: plan
+            .has_used_runner_data
+            .then(|| plan.runner_data_claim.clone()),
+        generated_instance: plan.generated_instance.clone(),
     }
 }
 

@@ -5,6 +5,7 @@
 //! temporary files to the pod's `/dev/shm`.
 
 use crate::api::hex;
+use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
 use crate::controllers::vm::objects::volumes::{mounts, volumes};
 use crate::controllers::vm::objects::{Plan, owned, version_annotation};
@@ -57,7 +58,6 @@ pub(super) fn build(plan: &Plan) -> Pod {
         // Otherwise the Services of a large namespace fill the runner's environment.
         enable_service_links: Some(false),
         image_pull_secrets: plan.pod.pull_secrets.clone(),
-        node_name: placement.node_name,
         node_selector: placement.node_selector,
         affinity: placement.affinity,
         tolerations: placement.tolerations,
@@ -104,6 +104,26 @@ pub fn with_template_hash(mut pod: Pod) -> Pod {
     let hash = template_hash(&pod);
     pod.annotations_mut()
         .insert(names::ANNOTATION_TEMPLATE_HASH.to_owned(), hash);
+    pod
+}
+
+/// The pod with its identity in the environment of its container. The template hash does not cover it: it is known only when the pod is
+/// created, and a pod of an earlier version that has not run yet is not outdated for lack of it.
+#[must_use]
+pub fn with_identity(mut pod: Pod, identity: &PodIdentity) -> Pod {
+    if *identity == PodIdentity::default() {
+        return pod;
+    }
+    // Serializing plain data into a string cannot fail. Names contain no `$(`, which the kubelet would expand.
+    let value = serde_json::to_string(identity).unwrap_or_default();
+    let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    for container in containers {
+        container.env.get_or_insert_default().push(EnvVar {
+            name: names::ENV_IDENTITY.to_owned(),
+            value: Some(value.clone()),
+            value_from: None,
+        });
+    }
     pod
 }
 

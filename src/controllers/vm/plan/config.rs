@@ -177,9 +177,16 @@ fn networks(machine: &Machine) -> Result<Vec<config::NetworkConfig>, Diagnosis> 
             ..config::NetworkConfig::default()
         })
     };
-    let network = |(n, network): (usize, &Network)| match &network.tap {
+    let unnamed = |(n, network): (usize, &Network)| match &network.tap {
         Some(of_tap) => Some(tap(n, of_tap)),
         None => network.user.as_ref().map(user).map(Ok),
+    };
+    let network = |(n, network): (usize, &Network)| {
+        let config = unnamed((n, network))?;
+        Some(config.map(|config| config::NetworkConfig {
+            name: network.name.clone(),
+            ..config
+        }))
     };
     machine
         .networks

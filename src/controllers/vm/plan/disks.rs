@@ -103,7 +103,9 @@ pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Diagnosis> {
         if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
             return invalid(
                 format!("{field}.metadata.name"),
-                format!("its PVC {claim:?} exists and belongs to VM {owner:?}"),
+                format!(
+                    "the PVC {claim:?} for this disk exists already and belongs to VM {owner:?}"
+                ),
                 "give the disk another name",
             );
         }

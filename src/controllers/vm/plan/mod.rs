@@ -20,9 +20,10 @@ pub use seed::RetainedInstance;
 pub use service::ServicePlan;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::ReadyReason;
+use crate::api::conditions::{self, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::config::RunnerConfig;
+use crate::api::runner::identity::GeneratedInstance;
 use crate::api::vm::{Forward, SecretKeyRef, names};
 use crate::controllers::vm::fetch::{self, Fetch, Media};
 use crate::controllers::vm::images;
@@ -50,6 +51,8 @@ pub struct Plan {
     pub logging_properties: Option<String>,
     /// The `instance-id` that a VM of the Java VM-Operator retains.
     pub retained_instance: Option<RetainedInstance>,
+    /// The `instance-id` in the runner's configuration, if the user has configured none.
+    pub generated_instance: Option<GeneratedInstance>,
     /// Files of the cloud-init seed that come from Secrets, with their sources.
     pub seed_secrets: Vec<(&'static str, SecretKeyRef)>,
     /// Disks with PVCs.
@@ -58,6 +61,8 @@ pub struct Plan {
     pub has_cd_drive: bool,
     /// Name of the PVC for runner data.
     pub runner_data_claim: String,
+    /// Whether the VM has run since the creation of that PVC, so that its runner has written to it.
+    pub has_used_runner_data: bool,
     /// Storage class of the PVC for runner data.
     pub runner_data_class: Option<String>,
     /// Name of the display Secret, if it exists or is going to be created.
@@ -115,6 +120,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let (display_secret, generate_secret) = display_secret(observed, &name);
     let spice_port = machine::spice_port(&spec.vm).and_then(|port| u16::try_from(port).ok());
     let pod = PodPlan::new(vm, &sizes, settings);
+    pod.rights.check(&spec.vm, &pod.image, settings)?;
     let mut config = RunnerConfig {
         metrics_port: pod
             .rights
@@ -124,6 +130,8 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     if pod.rights.tap.is_some() && display_secret.is_none() {
         config::hide_display(&mut config);
     }
+    let runner_data_claim =
+        observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name));
     let logging_properties = config::logging_properties(vm, settings).cloned();
     let config_file = config::file(&config);
     config::check_size(vm, &config_file, logging_properties.as_deref())?;
@@ -131,12 +139,13 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         started_with: identity::hashes(vm, config.vm.as_ref(), display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
         fetch_settings: (!fetches.is_empty()).then(|| Box::new(settings.clone())),
+        generated_instance: seed::generated_instance(vm, config.cloud_init.as_ref()),
         seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),
         uid: vm.uid().unwrap_or_default(),
         has_cd_drive: observed.has_cd_drive(),
-        runner_data_claim: observed
-            .claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name)),
+        has_used_runner_data: has_used(observed, &runner_data_claim),
+        runner_data_claim,
         runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
         image_repository: image_repository(observed, settings),
         repository_is_read_only: repository_is_read_only(observed, settings),
@@ -162,6 +171,19 @@ fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {
         .into_iter()
         .map(|remote| fetch::look(remote, observed, settings))
         .collect()
+}
+
+/// Whether the VM has run since the creation of the PVC. The condition `Running` has no other transitions, and a new object has the
+/// transition time 0.
+fn has_used(observed: &Observed, claim: &str) -> bool {
+    let created = observed
+        .claims
+        .get(claim)
+        .and_then(|claim| claim.metadata.creation_timestamp.as_ref());
+    let running = conditions::find(observed.conditions(), conditions::RUNNING);
+    created
+        .zip(running)
+        .is_some_and(|(created, running)| running.last_transition_time.0 > created.0)
 }
 
 /// The name of the display Secret, and whether it has to be created.

@@ -7,7 +7,8 @@ use crate::controllers::vm::plan::machine::{Sizes, hugepages, whole_mebibytes};
 use crate::controllers::vm::plan::rights::Rights;
 use crate::settings;
 use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
+    Affinity, LocalObjectReference, NodeSelectorRequirement, NodeSelectorTerm,
+    PreferredSchedulingTerm, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use std::collections::BTreeMap;
@@ -45,6 +46,10 @@ impl PodPlan {
             .accelerator
             .requested()
             .filter(|_| !rights.as_java_runner);
+        let mut placement = Placement::of(spec, &settings.pod_defaults);
+        if accelerator == Some(names::RESOURCE_KVM_IF_PRESENT) {
+            prefer_accelerated_nodes(&mut placement);
+        }
         let devices = accelerator.into_iter().chain(rights.tun_resource());
         let resources = with_devices(resources(vm, sizes, settings), devices);
         Self {
@@ -56,7 +61,7 @@ impl PodPlan {
                 .or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
             resources: with_hugepages(resources, &spec.vm, sizes.maximum_ram),
             rights,
-            placement: Placement::of(spec, &settings.pod_defaults),
+            placement,
             labels: spec.pod_labels.clone().unwrap_or_default(),
             annotations: annotations(spec),
             grace_period: spec.grace_period(),
@@ -67,8 +72,6 @@ impl PodPlan {
 /// Selection of the node, and priority.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// The only node, without the scheduler.
-    pub node_name: Option<String>,
     /// Labels that the node must have.
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Affinity and anti-affinity.
@@ -86,8 +89,7 @@ pub struct Placement {
 impl Placement {
     /// The fields of the VM, or the defaults of the configuration for fields that it does not have.
     fn of(spec: &VirtualMachineSpec, defaults: &settings::PodDefaults) -> Self {
-        Self {
-            node_name: spec.node_name.clone(),
+        let placement = Self {
             node_selector: spec
                 .node_selector
                 .clone()
@@ -103,8 +105,70 @@ impl Placement {
                 .clone()
                 .or_else(|| defaults.priority_class_name.clone()),
             runtime_class_name: spec.runtime_class_name.clone(),
+        };
+        match &spec.node_name {
+            Some(node) => placement.on(node),
+            None => placement,
         }
     }
+
+    /// The placement on that node. A pod with `nodeName` is not scheduled, so that a volume with the binding mode
+    /// `WaitForFirstConsumer` would never be bound. Therefore it gets an affinity to the node. It tolerates taints that only concern
+    /// scheduling, such as that of a cordoned node, because it would run there with `nodeName`.
+    fn on(mut self, node: &str) -> Self {
+        let is_node = NodeSelectorRequirement {
+            key: "metadata.name".to_owned(),
+            operator: "In".to_owned(),
+            values: Some(vec![node.to_owned()]),
+        };
+        let required = self
+            .affinity
+            .get_or_insert_default()
+            .node_affinity
+            .get_or_insert_default()
+            .required_during_scheduling_ignored_during_execution
+            .get_or_insert_default();
+        if required.node_selector_terms.is_empty() {
+            required
+                .node_selector_terms
+                .push(NodeSelectorTerm::default());
+        }
+        // One of the terms must hold, so each needs the node.
+        for term in &mut required.node_selector_terms {
+            term.match_fields
+                .get_or_insert_default()
+                .push(is_node.clone());
+        }
+        self.tolerations.get_or_insert_default().push(Toleration {
+            operator: Some("Exists".to_owned()),
+            effect: Some("NoSchedule".to_owned()),
+            ..Toleration::default()
+        });
+        self
+    }
+}
+
+/// Adds the preference for nodes with hardware acceleration, which the resource `…/kvm-if-present` does not require. Its weight is
+/// the maximum, because emulation is slower by an order of magnitude.
+fn prefer_accelerated_nodes(placement: &mut Placement) {
+    let is_labelled = NodeSelectorRequirement {
+        key: names::LABEL_NODE_KVM.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec!["true".to_owned()]),
+    };
+    let preference = PreferredSchedulingTerm {
+        weight: 100,
+        preference: NodeSelectorTerm {
+            match_expressions: Some(vec![is_labelled]),
+            match_fields: None,
+        },
+    };
+    let affinity = placement.affinity.get_or_insert_default();
+    let node_affinity = affinity.node_affinity.get_or_insert_default();
+    node_affinity
+        .preferred_during_scheduling_ignored_during_execution
+        .get_or_insert_default()
+        .push(preference);
 }
 
 /// Adds one unit of each extended resource.

@@ -1,7 +1,8 @@
 //! (pure) Rights of a VM's pod beyond Pod Security `restricted`, and the feature that needs each.
 
+use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::{Forward, Machine, names};
-use crate::controllers::vm::plan::protocol;
+use crate::controllers::vm::plan::{invalid, protocol};
 use crate::settings::{self, DeviceAccess, Policy};
 
 /// Rights of a pod beyond Pod Security `restricted`. The default is none.
@@ -52,6 +53,63 @@ impl Rights {
             privileged,
             root,
             as_java_runner: false,
+        }
+    }
+
+    /// Whether the administrator allows these rights: to the image, and to networks on these bridges.
+    ///
+    /// # Errors
+    /// If the image is not trusted, or a bridge is not allowed.
+    pub(super) fn check(
+        &self,
+        machine: &Machine,
+        image: &str,
+        settings: &settings::Reconciler,
+    ) -> Result<(), Diagnosis> {
+        if let Some(bridges) = &settings.tap.bridges {
+            for (i, network) in machine.networks.iter().enumerate() {
+                let Some(tap) = &network.tap else { continue };
+                if !bridges.contains(&tap.bridge) {
+                    let allowed = match bridges.as_slice() {
+                        [] => "use a user network; no bridge is allowed".to_owned(),
+                        bridges => format!("use one of its bridges: {}", bridges.join(", ")),
+                    };
+                    return invalid(
+                        format!("spec.vm.networks[{i}].tap.bridge"),
+                        format!(
+                            "{:?} is not in tap.bridges of the operator's ConfigMap",
+                            tap.bridge
+                        ),
+                        allowed,
+                    );
+                }
+            }
+        }
+        match self.beyond_restricted() {
+            Some(feature) if !settings.trusts(image) => invalid(
+                "spec.image",
+                format!(
+                    "{feature} gives the pod rights beyond Pod Security restricted, and the operator's ConfigMap does not trust \
+                     the image {image} with them"
+                ),
+                "leave spec.image out, or let the administrator add the image to trustedImages in the operator's ConfigMap",
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// The feature that needs rights beyond Pod Security `restricted`.
+    fn beyond_restricted(&self) -> Option<&'static str> {
+        if self.as_java_runner {
+            Some("the runner of the Java VM-Operator")
+        } else if self.tap.is_some() {
+            Some("a tap network in spec.vm.networks")
+        } else if self.privileged {
+            Some("accelerator.privileged")
+        } else if self.root {
+            Some("deviceAccess: root")
+        } else {
+            None
         }
     }
 

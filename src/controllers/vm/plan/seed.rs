@@ -3,8 +3,11 @@
 //! Its `instance-id` is a hash of its content and the VM's UID, because cloud-init runs again if the ID changes. The Java
 //! VM-Operator changed the ID with every edit of the VM (B7). A VM of the Java VM-Operator retains its ID until its seed changes,
 //! so that its guest is not set up again.
+//!
+//! The runner replaces an ID that the operator has generated: a VM whose object is created again has another UID.
 
 use crate::api::runner::config;
+use crate::api::runner::identity::GeneratedInstance;
 use crate::api::vm::{CloudInit, SecretKeyRef, names};
 use crate::api::{VirtualMachine, hex};
 use crate::controllers::vm::observe::Observed;
@@ -68,6 +71,25 @@ pub(super) fn seed(
     })
 }
 
+/// The `instance-id` in that seed, if the user has configured none. The runner replaces it by one that does not follow the VM's UID, and
+/// records that: the guest of a VM whose object is created again over its PVCs is not configured again.
+pub(super) fn generated_instance(
+    vm: &VirtualMachine,
+    config: Option<&config::CloudInit>,
+) -> Option<GeneratedInstance> {
+    let id = config?.meta_data.as_ref()?.get(INSTANCE_ID)?.as_str()?;
+    let seed = vm.spec.cloud_init.as_ref()?;
+    (!has_configured_id(seed)).then(|| GeneratedInstance {
+        id: id.to_owned(),
+        content: short_hash(Sha256::new(), seed),
+    })
+}
+
+fn has_configured_id(seed: &CloudInit) -> bool {
+    let meta_data = seed.meta_data.as_ref();
+    meta_data.is_some_and(|meta_data| meta_data.contains_key(INSTANCE_ID))
+}
+
 /// Files of the seed that come from Secrets, with their sources.
 pub(super) fn secrets(vm: &VirtualMachine) -> Vec<(&'static str, SecretKeyRef)> {
     let Some(seed) = &vm.spec.cloud_init else {
@@ -87,11 +109,7 @@ pub(super) fn secrets(vm: &VirtualMachine) -> Vec<(&'static str, SecretKeyRef)> 
 pub(super) fn retained_instance(observed: &Observed) -> Option<RetainedInstance> {
     let vm = &observed.vm;
     let seed = vm.spec.cloud_init.as_ref()?;
-    if seed
-        .meta_data
-        .as_ref()
-        .is_some_and(|meta_data| meta_data.contains_key(INSTANCE_ID))
-    {
+    if has_configured_id(seed) {
         return None;
     }
     let present = observed.config_map.as_ref()?;
@@ -112,8 +130,13 @@ pub(super) fn retained_instance(observed: &Observed) -> Option<RetainedInstance>
 }
 
 fn computed_id(vm: &VirtualMachine, seed: &CloudInit) -> String {
-    let mut hash = Sha256::new();
-    hash.update(vm.uid().unwrap_or_default());
-    hash.update(serde_json::to_vec(seed).unwrap_or_default());
-    format!("v{}", hex(hash.finalize().iter().take(6)))
+    let hash = Sha256::new_with_prefix(vm.uid().unwrap_or_default());
+    format!("v{}", short_hash(hash, seed))
+}
+
+/// The continued hash over the content of the seed.
+fn short_hash(hash: Sha256, seed: &CloudInit) -> String {
+    // Serializing plain data cannot fail.
+    let hash = hash.chain_update(serde_json::to_vec(seed).unwrap_or_default());
+    hex(hash.finalize().iter().take(6))
 }

@@ -45,7 +45,7 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
         None if created => requested,
         // A request for a stopped VM is complete without a restart.
         None => requested
-            .filter(|_| observed.vm.spec.vm.state == State::Stopped && observed.pod.is_none()),
+            .filter(|_| observed.desired_state() == State::Stopped && observed.pod.is_none()),
     };
     // 0 requests no restart. It is reported as complete for clients that wait for it.
     now.max(reported_request(observed))
@@ -71,7 +71,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wa
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (for drains; a stop by spec.vm.state uses the new time)",
+            "spec.vm.powerdownTimeout (a drain of the node uses the old time until the restart; a stop by spec.vm.state uses the new one at once)",
         );
     }
     (!fields.is_empty()).then(|| Wanted {

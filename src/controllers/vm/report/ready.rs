@@ -2,6 +2,7 @@
 
 use crate::api::conditions::{self, ReadyReason, Wanted};
 use crate::api::diagnosis::Diagnosis;
+use crate::api::runner::outcome::EndReason;
 use crate::api::vm::{POD_DELETED, Restarts, State};
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
 use crate::controllers::vm::observe::Observed;
@@ -63,16 +64,60 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
         }
-        _ if observed.vm.spec.vm.state == State::Stopped => {
-            (ReadyReason::Stopped, "the VM is stopped".to_owned())
+        (None, Decision::StopAfterShutdown) => (ReadyReason::Stopped, AFTER_SHUTDOWN.to_owned()),
+        _ if observed.desired_state() == State::Stopped => {
+            (ReadyReason::Stopped, stopped(observed).to_owned())
         }
-        _ if observed.is_running() => (ReadyReason::Running, "the VM is running".to_owned()),
-        _ => (ReadyReason::Starting, format!("pod {name:?} is starting")),
+        _ if observed.is_running() => (ReadyReason::Running, running(observed)),
+        _ => starting(observed, &name, format!("pod {name:?} is starting")),
     };
     Ready { reason, message }
 }
 
+/// The message of a VM that stays stopped after a shutdown by the guest, although `spec.vm.state` is `Running`.
+const AFTER_SHUTDOWN: &str = "the guest has shut down, and spec.guestShutdownStops is set; the VM starts again with the next change of its spec";
+
+fn stopped(observed: &Observed) -> &'static str {
+    match observed.vm.spec.vm.state {
+        State::Running => AFTER_SHUTDOWN,
+        State::Stopped => "the VM is stopped",
+    }
+}
+
+/// The state of a VM that starts. After a failure it retains the cause, because a start that fails again takes longer than the delay
+/// between two starts.
+fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, String) {
+    let status = observed.vm.status.as_ref();
+    let past = status.and_then(|status| status.restarts.as_ref());
+    let failed = past.filter(|_| !observed.has_changed_spec());
+    match failed.filter(|past| is_failure(past)) {
+        Some(past) => (ReadyReason::RestartBackoff, restart_in_progress(name, past)),
+        None => (ReadyReason::Starting, message),
+    }
+}
+
+/// Whether the exit is not an ordinary one: the guest has powered itself off, or another client, such as a drain, has deleted the pod.
+fn is_failure(past: &Restarts) -> bool {
+    let is_ordinary =
+        [POD_DELETED, EndReason::GuestShutdown.into()].contains(&past.reason.as_str());
+    past.attempts > 1 || !is_ordinary
+}
+
+/// The message of a running VM. It contains the reason for an emulation that nobody has configured.
+fn running(observed: &Observed) -> String {
+    let status = observed.vm.status.as_ref();
+    let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
+    match emulation {
+        Some(why) => format!("the VM is running; {why}"),
+        None => "the VM is running".to_owned(),
+    }
+}
+
 fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
+    let has_ended = observed.own_pod().is_some_and(|pod| pod.has_ended());
+    if has_ended && observed.desired_state() == State::Running {
+        return starting(observed, name, exited(name));
+    }
     let message = format!("pod {name:?} is stopping{}", shutdown_time(observed, name));
     (ReadyReason::Stopping, message)
 }
@@ -81,10 +126,7 @@ fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
 fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason, String) {
     match why {
         DeleteReason::Stop => stopping(observed, name),
-        DeleteReason::Ended => (
-            ReadyReason::Starting,
-            format!("pod {name:?} has exited; the operator creates a new pod"),
-        ),
+        DeleteReason::Ended => starting(observed, name, exited(name)),
         DeleteReason::Restart => (
             ReadyReason::Stopping,
             format!(
@@ -98,6 +140,10 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
             ),
         ),
     }
+}
+
+fn exited(name: &str) -> String {
+    format!("pod {name:?} has exited; the operator creates a new pod")
 }
 
 /// The message of a VM that waits for the end of a pod that has its name and another owner.
@@ -153,9 +199,20 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
              a webhook; raise spec.vm.restartRequest to start immediately"
         );
     }
-    let cause = match message.as_str() {
-        "" => reason.clone(),
-        message => format!("{reason}: {message}"),
-    };
+    let cause = cause(restarts);
     format!("the VM has stopped ({cause}); start {attempts} in a row follows after {delay} s")
+}
+
+/// The message of a VM whose start after a failure is in progress.
+fn restart_in_progress(name: &str, restarts: &Restarts) -> String {
+    let (cause, attempts) = (cause(restarts), restarts.attempts);
+    format!("the VM has stopped ({cause}); start {attempts} in a row is in progress: pod {name:?}")
+}
+
+/// The reason of the exit, with its message.
+fn cause(restarts: &Restarts) -> String {
+    match restarts.message.as_str() {
+        "" => restarts.reason.clone(),
+        message => format!("{}: {message}", restarts.reason),
+    }
 }

@@ -39,6 +39,39 @@ fn ready_says_what_state_a_vm_is_in() {
 }
 
 #[test]
+fn a_running_vm_that_is_emulated_although_acceleration_is_requested_has_the_cause_in_ready() {
+    let message = |reason: &str, status: &str| {
+        let mut vm = seen_running(vm(json!({"state": "Running"})));
+        let condition = json!({"type": "Accelerated", "status": status, "reason": reason, "message": "the guest is emulated: cause",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let conditions = &mut vm.status.as_mut().unwrap().conditions;
+        conditions.push(serde_json::from_value(condition).unwrap());
+        let observed = with_pod(vm, pod(json!({"phase": "Running"})));
+        ready(&observed, &decide(&observed, true), None).message
+    };
+    for reason in [
+        "KvmNotAvailable",
+        "KvmDoesNotWork",
+        "KvmCheckTimedOut",
+        "KvmFailed",
+        "CpuModelRefused",
+    ] {
+        assert_eq!(
+            message(reason, "False"),
+            "the VM is running; the guest is emulated: cause",
+            "{reason}"
+        );
+    }
+    for (reason, status) in [
+        ("TcgRequested", "False"),
+        ("Unset", "False"),
+        ("Kvm", "True"),
+    ] {
+        assert_eq!(message(reason, status), "the VM is running", "{reason}");
+    }
+}
+
+#[test]
 fn who_stops_a_guest_is_told_how_to_switch_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
@@ -63,6 +96,13 @@ fn who_stops_a_guest_is_told_how_to_switch_it_off() {
 fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
     let message =
         "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
+    let missing = json!({"reason": "DataMissing", "message": "disk.img"}).to_string();
+    let missing = with_pod(vm(json!({"state": "Running"})), pod(ended(&missing, 5)));
+    let reported = data_not_accessible(&missing, &decide(&missing, true)).unwrap();
+    assert_eq!(
+        (reported.type_, reported.reason.as_str()),
+        ("DataAccessible", "DataMissing")
+    );
     let outcome = json!({"reason": "DataNotAccessible", "message": message}).to_string();
     let failed = with_pod(vm(json!({"state": "Running"})), pod(ended(&outcome, 5)));
     let reported = data_not_accessible(&failed, &decide(&failed, true)).unwrap();
@@ -124,6 +164,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
         ready: &ready,
         notes: Some(&[]),
         restarts: None,
+        guest_shutdown: None,
         restart_request: None,
         retain_rejections: false,
     };
@@ -155,6 +196,7 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         ready: &ready,
         notes,
         restarts: None,
+        guest_shutdown: None,
         restart_request: None,
         retain_rejections: false,
     };

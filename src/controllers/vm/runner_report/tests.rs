@@ -256,6 +256,24 @@ fn a_tpm_that_has_ended_is_a_warning_once() {
 }
 
 #[test]
+fn an_emulation_that_nobody_has_configured_is_a_warning_once() {
+    let with = |reason: &str| {
+        let mut report = running("VmStarted");
+        report
+            .conditions
+            .push(condition(conditions::ACCELERATED, "False", reason));
+        status(report)
+    };
+    let before = status(running("VmStarted"));
+    let events = changes(&before, &with("KvmDoesNotWork"));
+    assert_eq!(reasons(&events), ["KvmDoesNotWork"]);
+    assert!(events[0].is_warning);
+    let after = with("KvmDoesNotWork");
+    assert_eq!(changes(&after, &after), []);
+    assert_eq!(changes(&before, &with("TcgRequested")), []);
+}
+
+#[test]
 fn a_runner_that_has_ended_leaves_no_counter_for_the_next_pod() {
     let mut report = VmReportStatus {
         boots: 1,

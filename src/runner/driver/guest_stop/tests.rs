@@ -7,14 +7,15 @@ use crate::runner::harden::FileAccess;
 use crate::runner::machine::{self, Directories};
 use crate::runner::qmp::testing::Peer;
 use crate::runner::report::Reporter;
-use crate::runner::signals::Signals;
+use crate::runner::signals::{ShutdownSignal, Signals};
 use crate::runner::spec::Spec;
 use crate::runner::state::Phase;
 use crate::runner::status::ConfigProblem;
+use crate::runner::status::Observed;
 use crate::runner::status::tests::observed;
 use crate::runner::watch::ConfigFiles;
 use crate::runner::{config, live, process};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,11 +36,11 @@ struct Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         self.driver.qemu.signal(Signal::KILL);
-        self.driver.qemu.wait();
+        let _ = rustix::process::waitpid(Some(self.qemu()), WaitOptions::empty());
     }
 }
 
-fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
+fn setup(dirs: Directories, monitor: UnixStream, acceleration: Acceleration) -> Setup {
     let config =
         config::parse(r#"{"/Runner": {"vm": {"name": "test-vm", "display": {"spice": {}}}}}"#)
             .unwrap()
@@ -48,7 +49,10 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
         "-c".to_owned(),
         format!("echo '{WORDS}' >&2; echo EAX=0 >&2; exec sleep 60"),
     ];
-    let first = observed(Phase::Starting);
+    let first = Observed {
+        acceleration,
+        ..observed(Phase::Starting)
+    };
     let (line, _) = std::os::unix::net::UnixStream::pair().unwrap();
     line.set_nonblocking(true).unwrap();
     Setup {
@@ -77,6 +81,7 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
             cd_drives: Vec::new(),
             sizes: Vec::new(),
             reset: None,
+            emulated: true,
         },
         observed: first.clone(),
         reporter: Reporter::start(None, first),
@@ -86,7 +91,11 @@ fn setup(dirs: Directories, monitor: UnixStream) -> Setup {
 
 /// A VM with a running guest.
 async fn rig() -> Rig {
-    let mut rig = starting().await;
+    rig_with(Acceleration::Tcg).await
+}
+
+async fn rig_with(acceleration: Acceleration) -> Rig {
+    let mut rig = starting_with(acceleration).await;
     rig.driver.step(Event::Configured);
     rig.driver.step(Event::Continued);
     assert_eq!(rig.driver.state.phase(), Phase::Booting);
@@ -95,6 +104,10 @@ async fn rig() -> Rig {
 
 /// One that is not configured yet.
 async fn starting() -> Rig {
+    starting_with(Acceleration::Tcg).await
+}
+
+async fn starting_with(acceleration: Acceleration) -> Rig {
     let dir = tempfile::tempdir().unwrap();
     let dirs = Directories {
         data: dir.path().to_owned(),
@@ -103,7 +116,7 @@ async fn starting() -> Rig {
     let (monitor, qemus) = UnixStream::pair().unwrap();
     let desktop = UnixListener::bind(dirs.file(machine::VMOP_AGENT_SOCKET)).unwrap();
     let (driver, inbox) = Driver::new(
-        setup(dirs, monitor),
+        setup(dirs, monitor, acceleration),
         Signals::receive().unwrap(),
         Instant::now(),
     );
@@ -218,6 +231,21 @@ async fn a_guest_that_kvm_cannot_run_any_further_ends_the_machine_with_qemus_wor
 }
 
 #[tokio::test]
+async fn under_kvm_a_guest_that_cannot_continue_is_unavailable_acceleration() {
+    let mut rig = rig_with(Acceleration::Kvm).await;
+    rig.stop().await;
+    rig.until("internal-error", terminates).await;
+    let outcome = rig.outcome();
+    assert_eq!(outcome.reason, EndReason::AcceleratorUnavailable);
+    assert!(
+        outcome.message.contains("KVM cannot continue the guest")
+            && outcome.message.ends_with(WORDS),
+        "{}",
+        outcome.message
+    );
+}
+
+#[tokio::test]
 async fn a_guest_that_has_crashed_ends_the_machine_and_is_no_shutdown_by_the_guest() {
     let mut rig = rig().await;
     rig.stop().await;
@@ -329,7 +357,7 @@ async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run()
             // QEMU is asked to let the guest run, and has not answered.
             rig.driver.step(Event::Configured);
         }
-        rig.driver.shutdown_requested();
+        rig.driver.shutdown_requested(ShutdownSignal::Request);
         assert!(terminates(&rig.driver));
         let quit = async {
             loop {

@@ -46,6 +46,54 @@ async fn b03_a_refused_cpu_is_tried_once_and_told() {
     rig.peer.answer(no_more).await;
 }
 
+#[tokio::test]
+async fn cpus_of_an_emulated_vm_are_not_added_more_often_than_qemu_survives() {
+    // Four slots. Each change is carried out at once.
+    let (mut present, mut added) = (1, 0);
+    let mut rig = rig(desired(1)).await;
+    let mut last = Vec::new();
+    for wanted in [2, 1, 3, 1, 2, 1] {
+        rig.wishes.send_modify(|desired| desired.live.cpus = wanted);
+        last.push(loop {
+            let mut answer = |command: &str, _: &Value| match command {
+                "device_add" => {
+                    (present, added) = (present + 1, added + 1);
+                    Ok(json!({}))
+                }
+                "device_del" => {
+                    present -= 1;
+                    Ok(json!({}))
+                }
+                _ => Ok((0..4)
+                    .map(|core| match core {
+                        core if core < present => {
+                            let path = format!("/machine/peripheral/cpu-{core}");
+                            json!({"type": "t", "props": {"core-id": core}, "qom-path": path})
+                        }
+                        core => json!({"type": "t", "props": {"core-id": core}}),
+                    })
+                    .collect()),
+            };
+            tokio::select! {
+                () = rig.peer.answer(&mut answer) => {}
+                progress = rig.progress.recv() => match progress.unwrap() {
+                    Progress::Cpus { count, problem } if count == wanted || problem.is_some() => break (count, problem),
+                    _ => {}
+                }
+            }
+        });
+    }
+    let counts: Vec<u32> = last.iter().map(|(count, _)| *count).collect();
+    assert_eq!((counts, added), (vec![2, 1, 3, 1, 1, 1], 3));
+    let problem = last[4].1.as_ref().unwrap();
+    assert_eq!(problem.reason, ConditionReason::NotFollowed);
+    assert!(
+        problem.message.contains("3 times") && problem.message.contains("restart the VM"),
+        "{problem:?}"
+    );
+    assert_eq!(last[5].1, None);
+}
+
 /// A guest with a second CPU, which it was asked for and keeps.
 struct Keeper {
     asked: u32,

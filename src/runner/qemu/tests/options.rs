@@ -4,7 +4,7 @@ use crate::api::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::failure::Problem;
 use crate::runner::machine::{
-    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Screen, cpu_model, testing,
+    Acceleration, Certificate, Disk, DiskKind, FirmwareFiles, Instance, Screen, cpu_model, testing,
 };
 use crate::runner::qemu::*;
 use crate::runner::spec::{self, Firmware, Source, Spec};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Each option with all of its values, as the configuration has them where it has a key for them.
-pub const OPTIONS: [(&str, &[&str]); 19] = [
+pub const OPTIONS: [(&str, &[&str]); 20] = [
     (
         "firmware",
         &["bios", "uefi", "uefi-4m", "secure", "secure-4m"],
@@ -38,6 +38,7 @@ pub const OPTIONS: [(&str, &[&str]); 19] = [
     ("address", &["any", "127.0.0.1"]),
     ("streamingVideo", &["unset", "off", "all", "filter"]),
     ("usbRedirects", &["0", "2"]),
+    ("hardware", &["present", "earlier"]),
 ];
 
 /// A value of each option, by its place in the list.
@@ -157,7 +158,12 @@ pub fn machine(choice: &Choice) -> Machine {
     let macs: Vec<String> = (0..spec.vm.network.len())
         .map(|n| format!("52:54:00:12:34:{n:02x}"))
         .collect();
-    let disks: Vec<Disk> = spec.disks.iter().map(disk).collect();
+    let is_present = chosen("hardware") == "present";
+    let disks: Vec<Disk> = spec
+        .disks
+        .iter()
+        .map(|configured| disk(configured, is_present))
+        .collect();
     let names: Vec<String> = disks
         .iter()
         .map(|disk| disk.path.display().to_string())
@@ -178,13 +184,26 @@ pub fn machine(choice: &Choice) -> Machine {
         }
     });
     let emulated = acceleration.is_emulation();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let pci_slots = if is_present {
+        testing::layout(&macs, &names)
+    } else {
+        testing::earlier_layout(&macs, &names)
+    };
     Machine {
         uuid: "7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4".to_owned(),
         machine_type: "pc-q35-10.0".to_owned(),
         cpu_model: cpu_model(&spec.vm.cpu_model, &acceleration),
         acceleration,
         firmware: firmware(spec.vm.firmware),
-        pci_slots: testing::layout(&macs, &names.iter().map(String::as_str).collect::<Vec<_>>()),
+        pci_slots,
+        instance: Instance {
+            id: None,
+            vm: "vm".to_owned(),
+        },
+        iommu: !is_present,
+        panic_device: is_present,
+        generation_id: is_present.then(|| "1c4f2f0e-6f6a-4a1e-9d0c-3b1f5a7c9e24".to_owned()),
         macs,
         cds: spec.cds.clone(),
         disks,
@@ -201,7 +220,7 @@ pub fn machine(choice: &Choice) -> Machine {
 }
 
 /// A file is where the page cache cannot be passed by.
-fn disk(disk: &spec::Disk) -> Disk {
+fn disk(disk: &spec::Disk, has_serial: bool) -> Disk {
     let (kind, direct) = match &disk.source {
         Source::Device(_) => (DiskKind::Device, true),
         _ => (DiskKind::File, false),
@@ -209,6 +228,7 @@ fn disk(disk: &spec::Disk) -> Disk {
     Disk {
         path: disk.source.path().clone(),
         kind,
+        serial: has_serial.then(|| format!("a-{kind:?}")),
         bootindex: disk.bootindex,
         size: 0,
         direct,

@@ -36,14 +36,14 @@ fn a_qemu_that_flushes_is_not_killed_before_the_time_to_shut_down_is_over() {
 
 #[test]
 fn requests_to_end_hurry_and_do_not_kill() {
-    let stops = (0..6).map(|_| (100, Event::Stop)).collect();
+    let stops = (0..6).map(|_| (100, Event::Interrupt)).collect();
     let (state, actions) = play(&[booted(), stops].concat());
     assert_eq!(
         actions[3..],
         [
             (100, Action::ShutDownByAgent),
             (100, Action::Quit),
-            (100, Action::Terminate)
+            (100, Action::Interrupt)
         ]
     );
     assert_eq!(kills(&wait(state).1), [164]);
@@ -55,7 +55,7 @@ fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
     let ways = |second: u64, from: usize| {
         [
             (second, Action::Quit),
-            (second + 2, Action::Terminate),
+            (second + 2, Action::Interrupt),
             (second + 10, Action::Kill),
         ][from..]
             .to_vec()
@@ -64,7 +64,7 @@ fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
         let (state, before) = play(&events);
         let all = [before, wait(state).1].concat();
         let is_force =
-            |action: &Action| matches!(action, Action::Quit | Action::Terminate | Action::Kill);
+            |action: &Action| matches!(action, Action::Quit | Action::Interrupt | Action::Kill);
         all.into_iter()
             .filter(|(_, action)| is_force(action))
             .collect::<Vec<_>>()
@@ -119,7 +119,7 @@ fn a_qemu_has_two_seconds_after_sigterm_however_little_time_is_left() {
         let (state, before) = play(&[start.clone(), vec![(303, last.clone())]].concat());
         assert_eq!(
             before[before.len() - 2..],
-            [(300, Action::Quit), (302, Action::Terminate)]
+            [(300, Action::Quit), (302, Action::Interrupt)]
         );
         assert_eq!(kills(&wait(state).1), [304], "{last:?}");
     }

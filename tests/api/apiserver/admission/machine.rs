@@ -241,6 +241,12 @@ pub fn networks() -> Vec<Case> {
             json!([{}, {"tap": {}, "user": {}}]),
         ),
         case(
+            "spec.vm.networks[].name",
+            "lower-case letters, digits and dashes",
+            json!(["lan", "1", "storage-1", "a".repeat(63)]),
+            json!(["", "LAN", "-lan", "lan-", "a.b", "a".repeat(64)]),
+        ),
+        case(
             "spec.vm.networks[].tap.device",
             "the name of a QEMU device",
             models.clone(),

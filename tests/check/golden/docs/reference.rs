@@ -161,6 +161,14 @@ fn metrics() -> String {
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);
+    metrics.conditions.set_source(|sample| {
+        sample(&[
+            ("namespace", ""),
+            ("name", ""),
+            ("type", ""),
+            ("status", ""),
+        ]);
+    });
     let served = metrics.text();
     let mut text = String::new();
     for line in served.lines() {

@@ -99,6 +99,13 @@ const ENDS: &[(&str, &str, &str)] = &[
         "correct the cause that the message names",
     ),
     (
+        "DataMissing",
+        "The image file of a disk, or the runner data, does not exist, and the VM has used it before. The VM never starts with an \
+         empty disk instead: a file system below the volume may not be mounted",
+        "mount the file system, or restore the file; to accept the loss, delete the PVC that the message names while the VM is \
+         stopped",
+    ),
+    (
         "DiskInUse",
         "A disk, or the VM's data, is in use by another pod, or mounted on the node",
         "stop the other pod, or unmount the disk on the node",
@@ -111,9 +118,15 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "AcceleratorUnavailable",
-        "The configuration requires hardware acceleration, and a test run of the VM with KVM failed",
-        "correct KVM on the node, or set accelerator.policy to auto; if root owns /dev/kvm, set deviceAccess to root; if the \
-         message names CPU models, use one of them as cpuModel",
+        "The configuration requires hardware acceleration (accelerator.policy kvm). The check of KVM failed, or KVM failed within \
+         120 s of the start",
+        "correct KVM on the node, or set accelerator.policy to auto; if root owns /dev/kvm, set deviceAccess to root; \
+         vm-runner kvm-check in a pod of the node prints the steps of the check",
+    ),
+    (
+        "AcceleratorFailed",
+        "KVM has stopped the guest or QEMU more than 120 s after the start",
+        "none, the VM starts again; if this repeats, use another node, or set accelerator.policy to tcg",
     ),
     (
         "StartFailed",
@@ -127,7 +140,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "GuestHalted",
-        "QEMU has stopped the guest permanently: KVM cannot continue it, the guest has crashed, or the host has failed",
+        "QEMU has stopped the guest permanently: the guest has crashed, or the host has failed",
         "none, the VM starts again; if this repeats, correct the cause that QEMU reports in the message, or use another node or \
          another cpuModel",
     ),

@@ -26,7 +26,11 @@ pub fn copied() -> Vec<(&'static str, &'static str, Value)> {
             "/pod/spec/imagePullSecrets",
             json!({}),
         ),
-        ("spec.nodeName", "/pod/spec/nodeName", json!({})),
+        (
+            "spec.nodeName",
+            "/pod/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchFields/0/values/0",
+            json!({}),
+        ),
         ("spec.nodeSelector", "/pod/spec/nodeSelector", json!({})),
         (
             "spec.priorityClassName",
@@ -122,6 +126,11 @@ pub fn copied() -> Vec<(&'static str, &'static str, Value)> {
             "spec.vm.networks[].user.net",
             "/config/vm/network/0/net",
             json!({}),
+        ),
+        (
+            "spec.vm.networks[].name",
+            "/config/vm/network/0/name",
+            json!({"vm": {"networks": [{"tap": {}}]}}),
         ),
         (
             "spec.vm.networks[].tap.bridge",

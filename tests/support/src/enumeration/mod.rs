@@ -15,7 +15,9 @@
 //! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
 //!    end. A step that is special to the controller is a function ([`Step::Act`]).
 //! 3. If the controller watches or creates objects of a kind that is not in [`KINDS`](crate::components::KINDS),
-//!    add it there, and extend [`components`](crate::components) with the reaction of other components.
+//!    add it there, to its owners' kinds and, if so, to the cluster-scoped kinds. Extend [`components`](crate::components) with
+//!    the reaction of other components, and normalize its UID in [`final_state`](crate::final_state). `install.rs` creates the
+//!    definition on a real API server. New kinds of calls are listed in `compared.txt`, with a comparison of both servers.
 //! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
 
 pub mod real;

@@ -35,12 +35,15 @@ fn spec_parts() -> Vec<Value> {
 type Edit = fn(&mut Reconciler);
 
 /// Settings that an administrator may change while VMs run.
-const SETTINGS: [Edit; 11] = [
+const SETTINGS: [Edit; 12] = [
     |s| s.cpu_overcommit = 7.5,
     |s| s.ram_overcommit = 3.0,
     |s| s.runner_image.source = "example.org/newer:2".to_owned(),
     |s| s.runner_image.pull_policy = "Always".to_owned(),
-    |s| s.replaced_images = vec!["example.org/".to_owned()],
+    |s| {
+        s.replaced_images = vec!["example.org/".to_owned()];
+        s.trusted_images = vec!["ghcr.io/".to_owned()];
+    },
     |s| s.runner_data_pvc.storage_class_name = Some("fast".to_owned()),
     |s| s.image_repository.create = false,
     |s| {
@@ -50,6 +53,7 @@ const SETTINGS: [Edit; 11] = [
         }
     },
     |s| s.accelerator.kvm_resource = Some("example.org/kvm".to_owned()),
+    |s| s.accelerator.kvm_resource = Some(names::RESOURCE_KVM_IF_PRESENT.to_owned()),
     |s| s.accelerator.policy = Policy::Kvm,
     |s| {
         s.pod_defaults.node_selector = Some([("pool".to_owned(), "vms".to_owned())].into());

@@ -140,8 +140,9 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
             .map(|(name, amount)| (name.clone(), amount.0.clone()))
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
-    let message =
-        format!("the pod's {name} is not {amount} as requested; another program has changed it");
+    let message = format!(
+        "the pod's {name} is not {amount} as requested; another client of the API server has changed it"
+    );
     Some(out_of_sync(ConditionReason::Differs, message))
 }
 

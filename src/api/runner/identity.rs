@@ -1,0 +1,42 @@
+//! Values in the environment of a VM's pod by which the runner recognizes copies of volumes, and generated values.
+//!
+//! The operator knows them when it creates the pod. They are not in the configuration file, because a new version of the operator
+//! would then write the ConfigMap of each running VM.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The value of [`ENV_IDENTITY`](crate::api::vm::names::ENV_IDENTITY), as JSON. All fields are optional.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodIdentity {
+    /// PVCs of the disks, by the path of the disk in the pod.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, ClaimIdentity>,
+    /// Name of the PVC of the runner data, if an earlier start of the VM has written to it. Default: unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_runner_data: Option<String>,
+    /// The `instance-id` in the configuration file, if the operator has generated it. Default: the user has configured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generated_instance: Option<GeneratedInstance>,
+}
+
+/// A generated `instance-id` for cloud-init.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GeneratedInstance {
+    /// The `instance-id`, which follows the UID of the VM.
+    pub id: String,
+    /// Hash of `spec.cloudInit`.
+    pub content: String,
+}
+
+/// The PVC of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClaimIdentity {
+    /// `metadata.name`
+    pub name: String,
+    /// `metadata.uid`, which differs between a PVC and its copy.
+    pub uid: String,
+}

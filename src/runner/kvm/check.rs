@@ -1,0 +1,218 @@
+//! (io) The steps of the check: what KVM must be able to do before a guest is trusted to it.
+//!
+//! | step | fails |
+//! |---|---|
+//! | open, interface | without the device, without permission, without KVM behind the device |
+//! | VM, vCPU, real mode | if KVM cannot use the processor, for example beside another hypervisor |
+//! | long mode | in some nested VMs, whose KVM emulates instructions and does not know those of OVMF and Linux |
+
+use crate::sys::kvm::{self, API_VERSION, DATA, Errno, Exit, Guest, Mode};
+use kvm_ioctls::Kvm;
+use rustix::fs::{FileType, Mode as FileMode, OFlags};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+use strum::VariantArray;
+
+/// Major and minor number of the device, which are the same on all systems.
+const DEVICE_NUMBER: (u32, u32) = (10, 232);
+
+/// A step of the check, in the order of their execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, VariantArray)]
+pub enum Step {
+    Open,
+    Interface,
+    CreateVm,
+    CreateVcpu,
+    RealMode,
+    LongMode,
+    Fninit,
+    Cmpxchg16b,
+    Xsave,
+}
+
+/// The extent of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Steps without which no guest runs.
+    Basic,
+    /// Also the instructions that operating systems execute at their start.
+    Full,
+}
+
+impl Step {
+    /// The text in messages, after "the step".
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Open => "open the device",
+            Self::Interface => "query the version of the interface",
+            Self::CreateVm => "create a VM",
+            Self::CreateVcpu => "create a vCPU",
+            Self::RealMode => "run instructions in real mode",
+            Self::LongMode => "run instructions in long mode",
+            Self::Fninit => "run fninit in long mode",
+            Self::Cmpxchg16b => "run cmpxchg16b in long mode",
+            Self::Xsave => "run xsave and xrstor in long mode",
+        }
+    }
+
+    /// Whether no guest runs if the step fails.
+    pub fn is_basic(self) -> bool {
+        self.program().is_none_or(|(mode, _)| mode == Mode::Real)
+    }
+
+    /// The instructions that the vCPU executes in this step. The last one is `hlt`.
+    fn program(self) -> Option<(Mode, Vec<u8>)> {
+        const HLT: &[u8] = &[0xf4];
+        let [low, high, ..] = DATA.to_le_bytes();
+        // mov $DATA,%rdi
+        let data = &[0x48, 0xc7, 0xc7, low, high, 0, 0];
+        let (mode, code): (Mode, &[&[u8]]) = match self {
+            Self::Open | Self::Interface | Self::CreateVm | Self::CreateVcpu => return None,
+            // mov $0x2a,%al
+            Self::RealMode => (Mode::Real, &[&[0xb0, 0x2a], HLT]),
+            // xor %rax,%rax
+            Self::LongMode => (Mode::Long, &[&[0x48, 0x31, 0xc0], HLT]),
+            Self::Fninit => (Mode::Long, &[&[0xdb, 0xe3], HLT]),
+            // lock cmpxchg16b (%rdi)
+            Self::Cmpxchg16b => (Mode::Long, &[data, &[0xf0, 0x48, 0x0f, 0xc7, 0x0f], HLT]),
+            Self::Xsave => (
+                Mode::Long,
+                &[
+                    // xor %ecx,%ecx; mov $3,%eax; xor %edx,%edx; xsetbv       x87 and SSE
+                    &[0x31, 0xc9, 0xb8, 3, 0, 0, 0, 0x31, 0xd2, 0x0f, 0x01, 0xd1],
+                    data,
+                    // xsave64 (%rdi); xrstor64 (%rdi)
+                    &[0x48, 0x0f, 0xae, 0x27, 0x48, 0x0f, 0xae, 0x2f],
+                    HLT,
+                ],
+            ),
+        };
+        Some((mode, code.concat()))
+    }
+}
+
+/// A step that has failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedStep {
+    pub step: Step,
+    /// The cause, and the next step if one is known.
+    pub why: String,
+}
+
+/// Executes the steps until one fails. `begin` is called before each of them.
+pub fn run(device: &Path, extent: Extent, begin: &mut dyn FnMut(Step)) -> Result<(), FailedStep> {
+    begin(Step::Open);
+    let file = open(device).map_err(|why| FailedStep {
+        step: Step::Open,
+        why,
+    })?;
+    run_on(&kvm::kvm(file), extent, begin)
+}
+
+/// Executes all steps after the opening of the device.
+fn run_on(kvm: &Kvm, extent: Extent, begin: &mut dyn FnMut(Step)) -> Result<(), FailedStep> {
+    let is_wanted = |step: &&Step| extent == Extent::Full || step.is_basic();
+    let mut steps = Step::VARIANTS.iter().skip(1).filter(is_wanted);
+    steps.try_for_each(|step| execute(kvm, *step, begin))
+}
+
+fn execute(kvm: &Kvm, step: Step, begin: &mut dyn FnMut(Step)) -> Result<(), FailedStep> {
+    begin(step);
+    let result = match step {
+        Step::Open => Ok(()),
+        Step::Interface => interface(kvm),
+        Step::CreateVm => repeat(|| kvm.create_vm())
+            .map(drop)
+            .map_err(creation_problem),
+        Step::CreateVcpu => guest(kvm, Mode::Real, &[]).map(drop),
+        _ => step
+            .program()
+            .map_or(Ok(()), |(mode, code)| halts(kvm, mode, &code)),
+    };
+    result.map_err(|why| FailedStep { step, why })
+}
+
+fn interface(kvm: &Kvm) -> Result<(), String> {
+    match kvm.get_api_version() {
+        API_VERSION => Ok(()),
+        version if version < 0 => Err(format!("{}; the device is not KVM's", Errno::last())),
+        version => Err(format!(
+            "its version is {version}, and QEMU needs {API_VERSION}"
+        )),
+    }
+}
+
+/// A VM that has this code.
+fn guest(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<Guest, String> {
+    let vm = repeat(|| kvm.create_vm()).map_err(creation_problem)?;
+    Guest::new(kvm, vm, mode, code).map_err(|error| error.to_string())
+}
+
+/// Checks that a vCPU executes the code until `hlt`.
+fn halts(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
+    let mut guest = guest(kvm, mode, code)?;
+    match repeat(|| guest.run()) {
+        Ok(Exit::Halt) => Ok(()),
+        Ok(Exit::InternalError { suberror }) => Err(format!(
+            "KVM internal error, suberror {suberror}: KVM does not execute the instruction"
+        )),
+        Ok(Exit::Other(exit)) => Err(format!("the vCPU has stopped for another reason: {exit}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Repeats a call that a signal has interrupted, or that asks for it. The time limit of the check ends this.
+fn repeat<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(error) if [libc::EINTR, libc::EAGAIN].contains(&error.errno()) => {}
+            result => return result,
+        }
+    }
+}
+
+/// The message for a VM that KVM does not create.
+fn creation_problem(error: Errno) -> String {
+    let next = match error.errno() {
+        libc::EBUSY => {
+            "; end the other hypervisor on the node, which uses the processor's virtualization"
+        }
+        libc::ENOMEM => "; free memory on the node",
+        _ => "",
+    };
+    format!("{error}{next}")
+}
+
+/// Opens the device, and checks that it is KVM's.
+fn open(device: &Path) -> Result<File, String> {
+    use rustix::io::Errno;
+    let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
+    let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
+    let file = opened.map_err(|error| match error {
+        Errno::NOENT => format!("the pod has no {path}; give it the device (setting accelerator)"),
+        Errno::ACCESS | Errno::PERM => format!(
+            "{path} cannot be opened by uid {uid}: {error}; let that user open it on the node, or set deviceAccess where \
+             it is root's"
+        ),
+        Errno::NODEV | Errno::NXIO => format!("{path} has no KVM behind it ({error}); load kvm_amd or kvm_intel on the node"),
+        error => format!("{path} cannot be opened: {error}"),
+    })?;
+    let stat =
+        rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be examined: {error}"))?;
+    let number = (
+        rustix::fs::major(stat.st_rdev),
+        rustix::fs::minor(stat.st_rdev),
+    );
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(file.into()),
+        FileType::CharacterDevice => Err(format!(
+            "{path} is device {}:{} and not KVM's, 10:232",
+            number.0, number.1
+        )),
+        _ => Err(format!("{path} is no device; the pod needs the node's")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! (pure) Recorded values of disks: their serial numbers, their PVCs, and whether a start has used
+//! them.
+//!
+//! Invariants: an image file that a start has used is never replaced by an empty one, unless its
+//! PVC is another one. A copied VM is recognized by the UIDs of its PVCs.
+
+use crate::api::runner::identity::ClaimIdentity;
+use crate::api::runner::outcome::EndReason;
+use crate::api::vm::names;
+use crate::runner::failure::Failure;
+use crate::runner::machine::pci_slots::disk_slot_name;
+use crate::runner::machine::record::{Record, RecordedDisk};
+use crate::runner::spec::{Disk, Source};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// Maximum length of the serial number of a virtio disk, in bytes.
+const SERIAL_LENGTH_MAX: usize = 20;
+/// Length of the beginning of a long name in a serial number. A dash and 8 digits follow.
+const SERIAL_PREFIX_LENGTH: usize = 11;
+
+/// Differences between the disks of this start and those of earlier ones.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct DiskChanges {
+    /// Whether a disk has another PVC than before: the VM is a copy, or a backup.
+    pub is_copy: bool,
+    /// The refusal to start without an image file that existed before.
+    pub lost: Option<Failure>,
+}
+
+/// Compares the disks with the record, and records them with their PVCs. `exists` is whether an
+/// image file exists.
+pub fn compare(
+    record: &mut Record,
+    disks: &[Disk],
+    claims: &BTreeMap<String, ClaimIdentity>,
+    exists: impl Fn(&Path) -> bool,
+) -> DiskChanges {
+    let mut changes = DiskChanges::default();
+    for disk in disks {
+        let path = disk.source.path();
+        let claim = claims.get(&path.display().to_string());
+        let recorded = entry(record, path);
+        let before = recorded.claim.clone();
+        let uid = claim.map(|claim| claim.uid.clone()).or(before.clone());
+        let is_other = before.is_some() && uid != before;
+        changes.is_copy |= is_other;
+        recorded.claim = uid;
+        // Only images with a size are created.
+        let is_image = matches!(disk.source, Source::File(_)) && disk.size.is_some();
+        if is_image && recorded.was_used && !is_other && !exists(path) {
+            changes.lost.get_or_insert_with(|| lost(path, claim));
+        }
+    }
+    changes
+}
+
+/// The failure for a lost image file, with the way to accept the loss.
+fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
+    let accept = match claim {
+        Some(claim) => format!(
+            "to start with an empty disk instead, set spec.vm.state to Stopped, delete PVC {:?}, and set it to Running",
+            claim.name
+        ),
+        None => "to start with an empty disk instead, create an empty file there".to_owned(),
+    };
+    Failure::new(
+        EndReason::DataMissing,
+        format!(
+            "disk image {} does not exist, and the VM has used it before; check that the file systems of its volume are \
+             mounted, or restore the image; {accept}",
+            path.display()
+        ),
+    )
+}
+
+/// Records that these disks are in use.
+pub fn record_use(record: &mut Record, disks: &[Disk]) {
+    for disk in disks {
+        entry(record, disk.source.path()).was_used = true;
+    }
+}
+
+/// The recorded values of a disk. An earlier version recorded only its slot.
+fn entry<'a>(record: &'a mut Record, path: &Path) -> &'a mut RecordedDisk {
+    let path = path.display().to_string();
+    let slots = record.pci.as_ref().map(|pci| &pci.slots);
+    let was_used = slots.is_some_and(|slots| slots.contains_key(&disk_slot_name(&path)));
+    record.disks.entry(path).or_insert(RecordedDisk {
+        was_used,
+        ..RecordedDisk::default()
+    })
+}
+
+/// The serial number of a disk. VMs of earlier versions have none.
+pub fn serial(record: &mut Record, path: &Path) -> Option<String> {
+    if record.hardware.is_first() {
+        return None;
+    }
+    let present = entry(record, path).serial.clone();
+    let serial = present.unwrap_or_else(|| {
+        let taken = |serial: &String| {
+            let mut others = record.disks.values();
+            others.any(|disk| disk.serial.as_ref() == Some(serial))
+        };
+        let name = disk_name(path);
+        let legible = Some(name.to_owned()).filter(|name| is_serial(name) && !taken(name));
+        legible.unwrap_or_else(|| hashed_serial(name, path))
+    });
+    entry(record, path).serial = Some(serial.clone());
+    Some(serial)
+}
+
+/// The name of a disk: of its device or file, or of the directory of its image.
+fn disk_name(path: &Path) -> &str {
+    let named = match path.parent().filter(|_| path.ends_with(names::DISK_FILE)) {
+        Some(directory) => directory,
+        None => path,
+    };
+    named
+        .file_name()
+        .and_then(OsStr::to_str)
+        .unwrap_or_default()
+}
+
+fn is_serial(name: &str) -> bool {
+    (1..=SERIAL_LENGTH_MAX).contains(&name.len()) && name.chars().all(is_legible)
+}
+
+/// Whether tools in the guest show the character unchanged.
+fn is_legible(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// The beginning of the name, and a hash of the path.
+fn hashed_serial(name: &str, path: &Path) -> String {
+    let prefix = name.chars().filter(|c| is_legible(*c));
+    let prefix: String = prefix.take(SERIAL_PREFIX_LENGTH).collect();
+    let hash = Sha256::digest(path.display().to_string());
+    format!("{prefix}-{}", crate::api::hex(hash.iter().take(4)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::quantity::Bytes;
+
+    const IMAGE: &str = "/disks/system-disk/disk.img";
+
+    fn image() -> [Disk; 1] {
+        [Disk {
+            source: Source::File(IMAGE.into()),
+            size: Some(Bytes(1 << 20)),
+            bootindex: None,
+        }]
+    }
+
+    fn claims(uid: &str) -> BTreeMap<String, ClaimIdentity> {
+        let claim = ClaimIdentity {
+            name: "vm-system-disk".to_owned(),
+            uid: uid.to_owned(),
+        };
+        [(IMAGE.to_owned(), claim)].into()
+    }
+
+    /// One start: whether the VM is a copy, and the refusal.
+    fn start(record: &mut Record, uid: Option<&str>, exists: bool) -> (bool, Option<String>) {
+        let claims = uid.map(claims).unwrap_or_default();
+        let changes = compare(record, &image(), &claims, |_| exists);
+        if changes.lost.is_none() {
+            record_use(record, &image());
+        }
+        *record = serde_json::from_str(&serde_json::to_string(record).unwrap()).unwrap();
+        let lost = changes.lost.map(|failure| {
+            assert_eq!(failure.reason, EndReason::DataMissing);
+            failure.message
+        });
+        (changes.is_copy, lost)
+    }
+
+    #[test]
+    fn a_lost_image_is_refused_until_its_claim_is_another_one() {
+        let mut record = Record::new("q35", false);
+        assert_eq!(start(&mut record, Some("one"), false), (false, None));
+        assert_eq!(start(&mut record, Some("one"), true), (false, None));
+        for _ in 0..2 {
+            let (is_copy, lost) = start(&mut record, Some("one"), false);
+            let lost = lost.unwrap();
+            assert!(!is_copy && lost.contains(IMAGE), "{lost}");
+            assert!(lost.contains("delete PVC \"vm-system-disk\""), "{lost}");
+        }
+        assert_eq!(start(&mut record, Some("two"), false), (true, None));
+        assert!(start(&mut record, Some("two"), false).1.is_some());
+    }
+
+    #[test]
+    fn without_claims_an_empty_file_accepts_the_loss() {
+        let mut record = Record::new("q35", false);
+        start(&mut record, None, false);
+        let lost = start(&mut record, None, false).1.unwrap();
+        assert!(lost.contains("create an empty file there"), "{lost}");
+        assert_eq!(start(&mut record, None, true), (false, None));
+    }
+
+    #[test]
+    fn a_lost_image_of_an_earlier_version_is_refused_and_its_loss_can_be_accepted() {
+        let slots = format!(r#"{{"first":1,"slots":{{"disk {IMAGE}":7}}}}"#);
+        let record = format!(r#"{{"machineType":"pc-q35-10.0","pci":{slots}}}"#);
+        let mut record: Record = serde_json::from_str(&record).unwrap();
+        for _ in 0..2 {
+            assert!(start(&mut record, Some("one"), false).1.is_some());
+        }
+        assert_eq!(start(&mut record, Some("two"), false), (true, None));
+    }
+
+    #[test]
+    fn a_vm_is_a_copy_if_a_claim_is_another_one() {
+        let mut record = Record::new("q35", false);
+        let mut is_copy = |uid| start(&mut record, uid, true).0;
+        let uids = [Some("one"), Some("one"), None, Some("one"), Some("two")];
+        assert_eq!(uids.map(&mut is_copy), [false, false, false, false, true]);
+        assert!(!is_copy(Some("two")));
+    }
+
+    #[test]
+    fn a_serial_number_is_the_name_of_the_disk_and_unique() {
+        let mut record = Record::new("q35", false);
+        let mut serial = |path: &str| serial(&mut record, Path::new(path)).unwrap();
+        assert_eq!(serial(IMAGE), "system-disk");
+        assert_eq!(serial("/dev/data-disk"), "data-disk");
+        let others = [
+            serial("/dev/system-disk"),
+            serial("/dev/a-disk-with-a-very-long-name"),
+            serial("/images/ä,b.img"),
+        ];
+        assert!(others[0].starts_with("system-disk-"), "{others:?}");
+        assert!(others[1].starts_with("a-disk-with-"), "{others:?}");
+        assert!(others[2].starts_with("b.img-"), "{others:?}");
+        assert!(others.iter().all(|serial| is_serial(serial)), "{others:?}");
+        assert_eq!(serial("/dev/system-disk"), others[0]);
+        record.hardware = Default::default();
+        assert_eq!(super::serial(&mut record, Path::new("/dev/x")), None);
+    }
+}

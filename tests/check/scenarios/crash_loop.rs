@@ -1,0 +1,89 @@
+//! A VM that ends again and again: `Ready` retains the cause during all starts, and a change of the spec starts the VM at once.
+
+use super::fake_api::{EVENTS, PODS, VMS};
+use super::world::{CRASHED, World, now, one_disk, pass};
+
+/// Lets the VM run and crash that often in a row, each time at the end of the backoff. The last pod exists.
+async fn crash(world: &World, times: u32) {
+    for attempt in 1..=times {
+        if attempt > 1 {
+            pass(300);
+            world.settle().await;
+            world.remove_pod();
+            world.settle().await;
+        }
+        world.end(CRASHED, 5);
+        world.settle().await;
+    }
+}
+
+/// The pod runs, and its runner reports it in place of the previous runner's report.
+fn run(world: &World) {
+    world.api.change(VMS, "vm", |vm| {
+        let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
+        conditions.retain(|condition| condition["type"] != "Running");
+    });
+    world.run();
+}
+
+fn has_cause(world: &World, text: &str) {
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "RestartBackoff", "{message}");
+    for text in [text, "QemuCrashed: signal 9"] {
+        assert!(message.contains(text), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn cause_of_a_crash_loop_is_retained_during_each_start() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    for attempt in 1..=3 {
+        run(&world);
+        world.settle().await;
+        assert_eq!(world.ready().0, "Running");
+        world.end(CRASHED, 5);
+        world.settle().await;
+        let in_progress = format!("start {attempt} in a row is in progress");
+        has_cause(&world, &format!("start {attempt} in a row follows"));
+        pass(300);
+        world.step().await;
+        has_cause(&world, &in_progress);
+        // The pod has exited, and its deletion takes a moment.
+        world.settle().await;
+        has_cause(&world, &in_progress);
+        world.restart_operator();
+        world.settle().await;
+        has_cause(&world, &in_progress);
+        world.remove_pod();
+        world.settle().await;
+        assert!(world.api.get(PODS, "vm").is_some());
+        has_cause(&world, &in_progress);
+    }
+    let crashes = world.api.list(EVENTS).into_iter();
+    let crashes = crashes.filter(|event| event["reason"] == "RestartBackoff");
+    assert_eq!(crashes.count(), 3);
+}
+
+#[tokio::test]
+async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    crash(&world, 6).await;
+    pass(1);
+    world.settle().await;
+    has_cause(&world, "start 6 in a row follows after 32 s");
+    let before = now();
+    world.edit(|machine| machine["cpuModel"] = "max".into());
+    world.settle().await;
+    assert_eq!(world.ready().0, "Starting");
+    world.remove_pod();
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").is_some());
+    assert_eq!(now(), before);
+    assert_eq!(world.vm().status.unwrap().restarts, None);
+    // A new row of exits begins.
+    world.end(CRASHED, 5);
+    world.settle().await;
+    has_cause(&world, "start 1 in a row follows after 1 s");
+}

@@ -1,0 +1,75 @@
+//! A guest that shuts down: the wait and the way to end it are visible on the pod, and in the status of a VM that still exists.
+
+use super::fake_api::{EVENTS, PODS, VMS};
+use super::world::{POWERED_OFF, World, now, one_disk};
+use serde_json::{Value, json};
+use vm_operator::controllers::vm::report::publish_shutdown;
+
+/// The events about the pod.
+fn pod_events(world: &World) -> Vec<Value> {
+    let mut events = world.api.list(EVENTS);
+    events.retain(|event| event["regarding"]["kind"] == "Pod");
+    events
+}
+
+async fn running() -> World {
+    let world = World::new(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world
+}
+
+#[tokio::test]
+async fn stop_of_a_vm_is_reported_on_its_pod_once() {
+    let world = running().await;
+    assert_eq!(pod_events(&world), [Value::Null; 0]);
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    let [event] = &*pod_events(&world) else {
+        panic!("{:?}", pod_events(&world))
+    };
+    assert_eq!(event["reason"], "Stopping");
+    let note = event["note"].as_str().unwrap();
+    for text in [
+        "900 s to shut down",
+        "kubectl exec -n ns vm -- vm-runner power-off",
+    ] {
+        assert!(note.contains(text), "{note}");
+    }
+}
+
+#[tokio::test]
+async fn deletion_of_a_vm_is_reported_on_its_pod() {
+    let world = running().await;
+    // As the watch of VMs does. Afterwards the operator has no VM to report about.
+    publish_shutdown(&world.vm(), &world.ctx).await;
+    assert_eq!(pod_events(&world).len(), 1);
+    world.end(POWERED_OFF, 5);
+    publish_shutdown(&world.vm(), &world.ctx).await;
+    assert_eq!(
+        pod_events(&world).len(),
+        1,
+        "a pod that has exited needs no time"
+    );
+}
+
+#[tokio::test]
+async fn vm_that_is_deleted_after_its_pod_is_stopping_until_then() {
+    let world = running().await;
+    world.api.change(VMS, "vm", |vm| {
+        vm["metadata"]["deletionTimestamp"] = json!(now());
+    });
+    world.settle().await;
+    assert_eq!(world.ready().0, "Running");
+    world.api.change(PODS, "vm", |pod| {
+        pod["metadata"]["deletionTimestamp"] = json!(now());
+    });
+    world.settle().await;
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Stopping");
+    assert!(message.contains("vm-runner power-off"), "{message}");
+    world.remove_pod();
+    world.settle().await;
+    assert_eq!(world.api.get(PODS, "vm"), None);
+}
