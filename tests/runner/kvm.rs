@@ -5,7 +5,7 @@
 
 use crate::api::{Api, condition};
 use crate::fixture::{Fixture, Vm};
-use crate::seccomp::{Answer, with_kvm_run};
+use crate::syscalls::{Answer, with_kvm_run};
 use serde_json::{Value, json};
 use std::fs;
 use support::boot_sector::machine_has_kvm;
