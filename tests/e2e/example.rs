@@ -76,8 +76,18 @@ fn the_example_boots_and_its_status_says_so() {
     });
 }
 
-const COLUMNS: [&str; 10] = [
-    "NAME", "STATE", "STATUS", "RUNNING", "BOOTED", "CPUS", "RAM", "NODE", "IP", "AGE",
+const COLUMNS: [&str; 11] = [
+    "NAME",
+    "STATE",
+    "STATUS",
+    "RUNNING",
+    "BOOTED",
+    "ACCELERATION",
+    "CPUS",
+    "RAM",
+    "NODE",
+    "IP",
+    "AGE",
 ];
 
 async fn the_columns_say_it(vm: &Vm<'_>) {
@@ -91,6 +101,10 @@ async fn the_columns_say_it(vm: &Vm<'_>) {
             .collect()
     };
     assert_eq!(columns(0), COLUMNS, "{table}");
+    let acceleration = condition(&vm.now(), "Accelerated")["reason"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     let ip = vm.now()["status"]["podIP"]
         .as_str()
         .unwrap_or_default()
@@ -100,9 +114,18 @@ async fn the_columns_say_it(vm: &Vm<'_>) {
         .unwrap_or_default()
         .to_owned();
     assert_eq!(
-        columns(1)[..9],
+        columns(1)[..10],
         [
-            "test-vm", "Running", "Running", "True", "True", "2", "4Gi", &node, &ip
+            "test-vm",
+            "Running",
+            "Running",
+            "True",
+            "True",
+            &acceleration,
+            "2",
+            "4Gi",
+            &node,
+            &ip
         ],
         "{table}"
     );

@@ -35,7 +35,16 @@ async fn the_definitions_are_established_with_all_columns() {
     assert_eq!(
         columns,
         [
-            "State", "Status", "Running", "Booted", "CPUs", "RAM", "Node", "IP", "Age"
+            "State",
+            "Status",
+            "Running",
+            "Booted",
+            "Acceleration",
+            "CPUs",
+            "RAM",
+            "Node",
+            "IP",
+            "Age"
         ]
     );
 }
