@@ -116,8 +116,8 @@ fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
         for text in [
             "violates PodSecurity",
             "hostNetwork",
-            "kubectl label namespace",
-            "enforce=privileged",
+            "remove spec.vm.networks[",
+            "use a namespace that admits pods with more rights",
         ] {
             assert!(message.contains(text), "{text}: {message}");
         }
