@@ -13,6 +13,8 @@
 //! | the password in the display Secret | it is random |
 //! | a stopped VM has images that were downloaded while it ran | they are retained; for a stopped VM none is downloaded |
 //! | the seed's `instance-id` | it follows the VM's UID |
+//! | UIDs of PVCs and the `instance-id` in the environment of the pod | each object has its own |
+//! | whether the environment of the pod has `usedRunnerData` | it reports the past: the VM has run before |
 //! | conditions of the runner | they report the past: the last reset, the last boot |
 //!
 //! Additional differences of a VM that was changed while it runs:
@@ -48,6 +50,7 @@ pub fn without(object: &mut Value) {
         annotations.remove(names::ANNOTATION_TEMPLATE_HASH);
     }
     without_display_secret(object);
+    without_identity(object);
     if let Some(text) = object.pointer("/data/config.yaml").and_then(Value::as_str) {
         let mut config: Value = serde_saphyr::from_str(text).unwrap();
         without_instance_id(&mut config);
@@ -61,6 +64,33 @@ pub fn without(object: &mut Value) {
     }
     // The time at which the pod became ready.
     object["status"]["conditions"] = Value::Null;
+}
+
+/// Removes UIDs, the `instance-id` and the past from the identity in the environment of a pod. Paths and names of PVCs are compared.
+fn without_identity(object: &mut Value) {
+    let Some(variables) = object
+        .pointer_mut("/spec/containers/0/env")
+        .and_then(Value::as_array_mut)
+    else {
+        return;
+    };
+    let is_identity = |variable: &Value| variable["name"] == names::ENV_IDENTITY;
+    for variable in variables.iter_mut().filter(|it| is_identity(it)) {
+        let text = variable["value"].as_str().unwrap();
+        let mut identity: Value = serde_json::from_str(text).unwrap();
+        let claims = identity["claims"].as_object_mut();
+        for claim in claims.into_iter().flat_map(|claims| claims.values_mut()) {
+            claim["uid"] = Value::Null;
+        }
+        if let Some(instance) = identity.get_mut("generatedInstance") {
+            instance["id"] = Value::Null;
+        }
+        let identity = identity.as_object_mut().unwrap();
+        identity.remove("usedRunnerData");
+        identity.retain(|_, value| !value.is_null());
+        variable["value"] = json!(identity);
+    }
+    variables.retain(|variable| !is_identity(variable) || variable["value"] != json!({}));
 }
 
 /// Removes random values, and values that other components set, from a PVC or Secret.

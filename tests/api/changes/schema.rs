@@ -211,11 +211,11 @@ fn changes_cover_every_field_and_each_item_of_lists() {
             UNREACHABLE,
             "in the round from change {first} on"
         );
-        let alone = |path: &str| {
-            changes
-                .iter()
-                .any(|change| change.places().iter().eq([path]))
-        };
+        // A change of one item of a list and of nothing else is rare, but part of each round.
+        let round: Vec<Change> = (first..first + crate::changes::ROUND)
+            .map(|n| crate::changes::pick::change(&specs, &fields, seed, n))
+            .collect();
+        let alone = |path: &str| round.iter().any(|change| change.places().iter().eq([path]));
         for path in [
             "spec.vm.disks[].bootindex",
             "spec.vm.networks[].tap.mac",
