@@ -4,9 +4,8 @@
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
-use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::observe::{Observed, owns};
 use crate::controllers::vm::report::report;
-use crate::controllers::vm::views::PodView;
 use crate::k8s::error::Error;
 use crate::k8s::events;
 use crate::k8s::key::ObjectKey;
@@ -22,13 +21,7 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
     let Some(pod) = ctx.caches.pods.get(&key) else {
         return;
     };
-    let is_own = |pod: &PodView| {
-        let owners = pod.metadata.owner_references.iter().flatten();
-        owners
-            .map(|owner| Some(&owner.uid))
-            .any(|uid| uid == vm.metadata.uid.as_ref())
-    };
-    if !is_own(&pod) || !pod.has_started() || pod.has_ended() {
+    if !owns(vm, &pod) || !pod.has_started() || pod.has_ended() {
         return;
     }
     let note = format!(
