@@ -145,6 +145,36 @@ async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
     vm
 }
 
+/// The hardware that the guest sees: its UUID, PCI devices with their addresses, MAC addresses, and serials of disks.
+async fn hardware(vm: &Vm<'_>) -> String {
+    vm.guest(
+        "modprobe virtio_net; cat /sys/class/dmi/id/product_uuid; \
+         for d in /sys/bus/pci/devices/*; do echo ${d##*/} $(cat $d/vendor $d/device $d/class); done; \
+         cat /sys/bus/virtio/devices/virtio*/net/*/address; \
+         for f in /sys/block/vd*/serial; do echo $f $(cat $f); done",
+    )
+    .await
+}
+
+/// The fields of a VM's status, and status and reason of its conditions. What is missing in the later one, or differs
+/// there, is returned. Times differ, and a later version may add fields.
+fn lost_in_status(before: &Value, after: &Value) -> Vec<String> {
+    let fields = |vm: &Value| -> BTreeSet<String> {
+        let status = vm["status"].as_object().cloned().unwrap_or_default();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let conditions = conditions
+            .iter()
+            .map(|c| format!("{} {} {}", c["type"], c["status"], c["reason"]));
+        let others = status.iter().filter(|(name, _)| *name != "conditions");
+        others
+            .map(|(name, value)| format!("{name} {value}"))
+            .chain(conditions)
+            .collect()
+    };
+    let lost = fields(before);
+    lost.difference(&fields(after)).cloned().collect()
+}
+
 /// Waits until the operator has written nothing for ten seconds. No VM needs a restart then.
 async fn settles_without_restart(space: &Space, vms: &[&Vm<'_>]) {
     let quiet = Duration::from_secs(10);
@@ -194,9 +224,15 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
         BEFORE.install(space).await;
         let old = started_by(space, "old", &BEFORE).await;
         let first = life(&old);
+        let (hardware_before, status_before) = (hardware(&old).await, old.now());
 
         TODAY.install(space).await;
         settles_without_restart(space, &[&old]).await;
+        assert_eq!(
+            lost_in_status(&status_before, &old.now()),
+            [""; 0],
+            "the upgrade keeps the status"
+        );
         assert_is_managed(&old, 2).await;
         let new = started_by(space, "new", &TODAY).await;
         assert_eq!(life(&old), first, "the upgrade has restarted nothing");
@@ -231,7 +267,19 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
                 }
             );
         }
-        assert_one_writer_at_a_time(space, 3);
+        TODAY.install(space).await;
+        old.set_state("Stopped").await;
+        old.pod_gone(60).await;
+        old.set_state("Running").await;
+        old.booted().await;
+        let image = old.pod().unwrap()["spec"]["containers"][0]["image"].clone();
+        assert_eq!(image, format!("localhost/vm-runner:{}", TODAY.tag));
+        assert_eq!(
+            hardware(&old).await,
+            hardware_before,
+            "with the present runner, the guest has the hardware of its first start"
+        );
+        assert_one_writer_at_a_time(space, 4);
     });
 }
 
