@@ -3,7 +3,7 @@
 
 use super::harness::disk::Counts;
 use super::harness::space::e2e_in_an_empty_namespace;
-use super::harness::vm::{BOOT, Vm, condition, uid};
+use super::harness::vm::{BOOT, SHUTDOWN, Vm, condition, uid};
 use super::harness::{Space, environment, eventually, process};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -147,13 +147,23 @@ async fn started_by<'a>(space: &'a Space, name: &str, state: &State) -> Vm<'a> {
 
 /// The hardware that the guest sees: its UUID, PCI devices with their addresses, MAC addresses, and serials of disks.
 async fn hardware(vm: &Vm<'_>) -> String {
-    vm.guest(
+    let hardware = vm.guest(
         "modprobe virtio_net; cat /sys/class/dmi/id/product_uuid; \
          for d in /sys/bus/pci/devices/*; do echo ${d##*/} $(cat $d/vendor $d/device $d/class); done; \
          cat /sys/bus/virtio/devices/virtio*/net/*/address; \
          for f in /sys/block/vd*/serial; do echo $f $(cat $f); done",
     )
-    .await
+    .await;
+    // Two answers that lack the same parts would be equal.
+    let is_mac = |word: &str| word.len() == 17 && word.matches(':').count() == 5;
+    assert!(
+        hardware.split(' ').any(is_mac),
+        "no MAC address: {hardware}"
+    );
+    for part in ["0x1af4", "/sys/block/vda/serial"] {
+        assert!(hardware.contains(part), "{part} is missing: {hardware}");
+    }
+    hardware
 }
 
 /// The fields of a VM's status, and status and reason of its conditions. What is missing in the later one, or differs
@@ -269,7 +279,7 @@ fn an_upgrade_and_the_way_back_restart_no_vm() {
         }
         TODAY.install(space).await;
         old.set_state("Stopped").await;
-        old.pod_gone(60).await;
+        old.pod_gone(SHUTDOWN).await;
         old.set_state("Running").await;
         old.booted().await;
         let image = old.pod().unwrap()["spec"]["containers"][0]["image"].clone();

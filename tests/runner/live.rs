@@ -190,10 +190,8 @@ fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
     // Two changes in quick succession are one report, so each is awaited before the next.
     let reported_after = |reports: usize, booted: &str| {
         vm.until(&format!("a report with Booted={booted}"), || {
-            let found = api.statuses().into_iter().enumerate().skip(reports);
-            found
-                .into_iter()
-                .find(|(_, status)| condition(status, "Booted")["status"] == booted)
+            let mut later = api.statuses().into_iter().enumerate().skip(reports);
+            later.find(|(_, status)| condition(status, "Booted")["status"] == booted)
         })
     };
     let (first, _) = reported_after(0, "True");

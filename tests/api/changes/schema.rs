@@ -197,10 +197,12 @@ fn changes_cover_every_field_and_each_item_of_lists() {
         7 * crate::changes::SLICE,
         20_000 * crate::changes::SLICE + 1,
     ] {
-        let numbers = first..first + 2 * fields.len() as u64;
-        let changes: Vec<Change> = numbers
-            .map(|n| crate::changes::pick::change(&specs, &fields, seed, n))
-            .collect();
+        let pick = |count: u64| -> Vec<Change> {
+            (first..first + count)
+                .map(|n| crate::changes::pick::change(&specs, &fields, seed, n))
+                .collect()
+        };
+        let changes = pick(2 * fields.len() as u64);
         let places = changes.iter().flat_map(Change::places).collect();
         let missed = fields
             .iter()
@@ -212,9 +214,7 @@ fn changes_cover_every_field_and_each_item_of_lists() {
             "in the round from change {first} on"
         );
         // A change of one item of a list and of nothing else is rare, but part of each round.
-        let round: Vec<Change> = (first..first + crate::changes::ROUND)
-            .map(|n| crate::changes::pick::change(&specs, &fields, seed, n))
-            .collect();
+        let round = pick(crate::changes::ROUND);
         let alone = |path: &str| round.iter().any(|change| change.places().iter().eq([path]));
         for path in [
             "spec.vm.disks[].bootindex",
