@@ -148,7 +148,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
 /// Observes the VM, with information that is not in the stores: the progress of downloads, and warnings about its pod and PVCs.
 async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
     let observed = observe::observe(vm, ctx);
-    let observed = report::reset_runner_status(observed, ctx).await?;
+    let observed = runner_report::reset_stopped_runner(observed, ctx).await?;
     let observed = runner_report::take(observed, ctx);
     let observed = fetch::progress::read(observed, ctx).await;
     if observed.is_running() {

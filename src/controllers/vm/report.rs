@@ -3,6 +3,7 @@
 mod ready;
 mod shutdown_notice;
 
+pub(super) use ready::recovery;
 pub use ready::{Ready, ready};
 pub use shutdown_notice::{publish_shutdown, report_deletion};
 
@@ -11,15 +12,14 @@ use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::{GuestShutdown, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::decide::Decision;
+use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::runner_report::{self, apply_body};
-use crate::controllers::vm::views::{PodView, VmView};
+use crate::controllers::vm::views::VmView;
 use crate::k8s::error::Error;
 use crate::k8s::events;
 use crate::settings::GuestShutdownRecord;
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
@@ -98,54 +98,20 @@ pub async fn report(
     Ok(())
 }
 
-/// Resets the status fields of a runner that has exited. This is the first step of a reconcile, because reports of a new pod's
-/// runner could not be distinguished from it. Returns the observation with the VM as written.
-///
-/// # Errors
-/// If the status cannot be written.
-pub async fn reset_runner_status(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    if stopped_runner_status(&observed).is_none() {
-        return Ok(observed);
-    }
-    let observed = read_pod(observed, ctx).await?;
-    let Some(stopped) = stopped_runner_status(&observed) else {
-        return Ok(observed);
-    };
-    let vm = ctx
-        .writer()
-        .apply_status::<VirtualMachine, VmView>(
-            &ctx.vms,
-            &observed.name(),
-            names::MANAGER_RUNNER,
-            &stopped,
-        )
-        .await?;
-    Ok(Observed { vm, ..observed })
-}
-
-/// The observation with the pod as the API server has it. Stores can be old, so that the pod in them is a previous one. A runner
-/// does not repeat a report that was reset by mistake.
-async fn read_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let (name, writing) = (observed.name(), ctx.caches.pods.writing());
-    let Some(pod) = ctx.writer().find::<Pod, PodView>(&name).await? else {
-        return Ok(observed);
-    };
-    Ok(Observed {
-        pod: Some(writing.answered(pod)),
-        ..observed
-    })
-}
-
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
     vm.status.as_ref()
 }
 
 /// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A VM that was stopped
-/// starts without a delay, and so does one whose spec has changed while it did not run.
+/// starts without a delay, and so do a VM whose restart is requested and one whose spec has changed while it did not run.
 #[must_use]
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
+        Decision::Delete {
+            why: DeleteReason::Restart,
+            ..
+        } => None,
         _ if observed.desired_state() == State::Stopped => None,
         _ if observed.has_changed_spec() && !observed.is_running() => None,
         _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
@@ -259,51 +225,6 @@ pub fn operator_status(
         "conditions": conditions,
     });
     Some(apply_body(vm, without_nulls(status)))
-}
-
-/// The body that writes the runner's fields of the status of a stopped VM, if no runner can write them and the present ones differ. A
-/// runner that was killed does not write them.
-#[must_use]
-pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
-    let status = present(&observed.vm)?;
-    if observed.own_pod().is_some_and(|pod| !pod.has_ended()) {
-        return None;
-    }
-    // Every runner writes these fields in its first report, so the operator's write takes all of them over.
-    let looks_alive = conditions::INITIAL
-        .iter()
-        .any(|type_| conditions::is_true(&status.conditions, type_))
-        || status.cpus != 0
-        || !status.console_client.is_empty()
-        || status
-            .boots
-            .or(status.resets)
-            .or(status.console_connections)
-            .is_some();
-    looks_alive.then(|| {
-        let stopped = |type_: &'static str| -> Condition {
-            let message = "the VM is not running".to_owned();
-            let wanted = Wanted {
-                type_,
-                status: false,
-                reason: ConditionReason::VmStopped,
-                message,
-            };
-            wanted.at(
-                &status.conditions,
-                observed.vm.metadata.generation,
-                observed.now,
-            )
-        };
-        let stopped = conditions::INITIAL.map(stopped);
-        // The field manager may own this condition: see `runner_report::copy`.
-        let ready = conditions::find(&status.conditions, conditions::READY).cloned();
-        let conditions: Vec<Condition> = stopped.into_iter().chain(ready).collect();
-        apply_body(
-            &observed.vm,
-            json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}),
-        )
-    })
 }
 
 fn without_nulls(mut value: Value) -> Value {

@@ -5,7 +5,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
-use crate::controllers::vm::{apply, diagnose, pod, runner_report};
+use crate::controllers::vm::{apply, diagnose, pod, report, runner_report};
 use crate::k8s::controller::Outcome;
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ pub fn outcome(
     decision
         .outcome(observed.now)
         .sooner(diagnose::recheck(&observed))
+        .sooner(report::recovery(&observed))
         .sooner(orphans)
         .sooner(service(conditions))
         .sooner(rejections(&observed, conditions, ctx))

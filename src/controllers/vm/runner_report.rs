@@ -6,23 +6,24 @@
 //!
 //! Only the report of the VM's present pod counts. Pods of earlier versions have none: their runners write to the VM.
 
-use crate::api::conditions::{self, ConditionReason};
-use crate::api::quantity::Bytes;
-use crate::api::report::{self, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text};
+mod checks;
+mod events;
+mod reset;
+
+pub use reset::{reset_stopped_runner, stopped_runner_status};
+
+use crate::api::conditions;
+use crate::api::report;
 use crate::api::vm::{VirtualMachineStatus, names};
-use crate::api::{VirtualMachine, VmReport, VmReportSpec, VmReportStatus};
+use crate::api::{VirtualMachine, VmReport, VmReportSpec};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::observe::{Observed, ReportCopy, RunnerEvent, owns};
-use crate::controllers::vm::views::{PodView, ReportView, VmView};
+use crate::controllers::vm::observe::{Observed, ReportCopy, owns};
+use crate::controllers::vm::views::{ReportView, VmView};
+use crate::k8s;
 use crate::k8s::error::Error;
-use crate::k8s::events;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ pub fn take(observed: Observed, ctx: &Context) -> Observed {
             ..observed
         };
     }
-    let copy = ReportCopy::Due(changes(&present, &status));
+    let copy = ReportCopy::Due(events::changes(&present, &status));
     let vm = Arc::new(VirtualMachine {
         status: Some(status),
         ..VirtualMachine::clone(&observed.vm)
@@ -152,15 +153,7 @@ pub async fn copy(
         return Ok(vm.clone());
     };
     let body = apply_body(vm, copied_fields(status, ready));
-    let written = ctx
-        .writer()
-        .apply_status::<VirtualMachine, VmView>(
-            &ctx.vms,
-            &vm.name_any(),
-            names::MANAGER_RUNNER,
-            &body,
-        )
-        .await?;
+    let written = write(vm, &body, ctx).await?;
     let now = (ctx.cluster.instant)();
     ctx.states.report_copied(&observed.key(), now);
     for event in events {
@@ -169,7 +162,7 @@ pub async fn copy(
         } else {
             EventType::Normal
         };
-        events::publish(
+        k8s::events::publish(
             &ctx.cluster,
             &vm.object_ref(&()),
             type_,
@@ -179,6 +172,23 @@ pub async fn copy(
         .await;
     }
     Ok(written)
+}
+
+/// Writes fields of a runner into the VM's status. The field manager is the one of the runners of earlier versions, so that the fields
+/// keep one owner.
+async fn write(
+    vm: &VirtualMachine,
+    body: &Value,
+    ctx: &Context,
+) -> Result<Arc<VirtualMachine>, Error> {
+    ctx.writer()
+        .apply_status::<VirtualMachine, VmView>(
+            &ctx.vms,
+            &vm.name_any(),
+            names::MANAGER_RUNNER,
+            body,
+        )
+        .await
 }
 
 /// The body of a write to the VM's status. The resource version prevents a write to a later VM with the same name, or to a VM that
@@ -219,213 +229,13 @@ fn reported_status(observed: &Observed) -> Option<VirtualMachineStatus> {
     let report = observed.report.as_ref()?.status.as_ref()?;
     let present = observed.vm.status.clone().unwrap_or_default();
     let generation = observed.vm.metadata.generation;
-    Some(merged(present, report, pod, generation, observed.now))
-}
-
-/// The status with the checked fields of a report.
-fn merged(
-    mut present: VirtualMachineStatus,
-    report: &VmReportStatus,
-    pod: &PodView,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> VirtualMachineStatus {
-    let conditions = merged_conditions(&present.conditions, &report.conditions, generation, now);
-    let running = conditions::find(&conditions, conditions::RUNNING);
-    // The fields of a guest that has ended are removed, as its runner removes them.
-    let is_alive =
-        running.is_none_or(|running| running.reason != ConditionReason::VmStopped.as_str());
-    let count = |number: i64| Some(number).filter(|number| is_alive && *number > 0);
-    let size: Option<Bytes> = report.ram.parse().ok();
-    present.observed_reset_request = report.observed_reset_request.filter(|_| is_alive);
-    present.runner_version = Some(plain_text(&report.runner_version, 32));
-    present.cpus = report.cpus.max(0);
-    present.ram = size.map_or_else(|| "0".to_owned(), |_| report.ram.clone());
-    present.node_name = pod.spec.node_name.clone().filter(|_| is_alive);
-    present.pod_ip = pod.status.pod_ip.clone().filter(|_| is_alive);
-    present.guest_ips = guest_ips(&report.guest_ips);
-    present.console_client = plain_text(&report.console_client, 64);
-    present.logged_in_user = report
-        .logged_in_user
-        .as_deref()
-        .map(|user| plain_text(user, USER_MAX));
-    present.display_password_serial = report.display_password_serial.max(-1);
-    present.boots = count(report.boots);
-    present.resets = count(report.resets);
-    present.console_connections = count(report.console_connections);
-    present.osinfo = osinfo(&report.osinfo);
-    present.conditions = conditions;
-    present
-}
-
-/// The addresses that other hosts can use.
-fn guest_ips(reported: &[String]) -> Vec<String> {
-    let addresses = reported.iter().filter_map(|text| text.parse().ok());
-    let usable = addresses.filter(|address: &IpAddr| report::is_usable(address));
-    usable
-        .take(GUEST_IPS_MAX)
-        .map(|address| address.to_string())
-        .collect()
-}
-
-fn osinfo(reported: &BTreeMap<String, String>) -> Option<serde_json::Map<String, Value>> {
-    let entries = reported.iter().take(report::OSINFO_ENTRIES_MAX);
-    let entries = entries.map(|(name, text)| {
-        (
-            plain_text(name, report::OSINFO_NAME_MAX),
-            plain_text(text, OSINFO_TEXT_MAX).into(),
-        )
-    });
-    Some(entries.collect()).filter(|entries: &serde_json::Map<_, _>| !entries.is_empty())
-}
-
-/// The conditions of the status, with those of the runner as reported. The order of present conditions is retained, so that equal
-/// conditions make no difference.
-fn merged_conditions(
-    present: &[Condition],
-    reported: &[Condition],
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Vec<Condition> {
-    let checked = |type_: &str| {
-        let reported = conditions::find(reported, type_)?;
-        checked_condition(reported, conditions::find(present, type_), generation, now)
-    };
-    let is_of_runner = |type_: &str| conditions::OF_RUNNER.contains(&type_);
-    let mut merged: Vec<Condition> = Vec::new();
-    for condition in present {
-        let type_ = condition.type_.as_str();
-        match checked(type_).filter(|_| is_of_runner(type_)) {
-            Some(checked) => merged.push(checked),
-            // Clients rely on the presence of the initial conditions.
-            None if !is_of_runner(type_) || conditions::INITIAL.contains(&type_) => {
-                merged.push(condition.clone());
-            }
-            None => {}
-        }
-    }
-    for type_ in conditions::OF_RUNNER {
-        if conditions::find(present, type_).is_none() {
-            merged.extend(checked(type_));
-        }
-    }
-    merged
-}
-
-/// The reported condition with limited texts, generation and time. The transition time of an unchanged status is retained.
-fn checked_condition(
-    reported: &Condition,
-    present: Option<&Condition>,
-    generation: Option<i64>,
-    now: Timestamp,
-) -> Option<Condition> {
-    let is_valid = matches!(reported.status.as_str(), "True" | "False")
-        && !reported.reason.is_empty()
-        && reported.reason.len() <= 32
-        && reported.reason.chars().all(|c| c.is_ascii_alphabetic());
-    if !is_valid {
-        return None;
-    }
-    let unchanged = present.filter(|present| present.status == reported.status);
-    let time = unchanged.map_or_else(
-        || reported.last_transition_time.0.min(now),
-        |present| present.last_transition_time.0,
-    );
-    Some(Condition {
-        last_transition_time: Time(time),
-        message: plain_text(&reported.message, MESSAGE_MAX),
-        observed_generation: reported.observed_generation.min(generation),
-        ..reported.clone()
-    })
-}
-
-/// The events about the changes from one status to the next. Each is about a value in the status, so that a restart of the operator
-/// repeats none.
-fn changes(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Vec<RunnerEvent> {
-    let event = |reason, note: String| RunnerEvent {
-        reason,
-        note,
-        is_warning: false,
-    };
-    let mut events = Vec::new();
-    events.extend(phase_change(before, after));
-    if after.boots > before.boots {
-        let note = "the guest agent has answered".to_owned();
-        events.push(event(ConditionReason::VmBooted.as_str(), note));
-    }
-    if after.console_connections > before.console_connections {
-        let note = match after.console_client.as_str() {
-            "" => "a console was connected".to_owned(),
-            host => format!("a console is connected from {host}"),
-        };
-        events.push(event("ConsoleConnected", note));
-    }
-    if !before.console_client.is_empty() && after.console_client.is_empty() {
-        let host = &before.console_client;
-        let note = format!("the console from {host} is disconnected");
-        events.push(event("ConsoleDisconnected", note));
-    }
-    let ended = |status: &VirtualMachineStatus| {
-        conditions::find(&status.conditions, conditions::TPM_HEALTHY)
-            .filter(|tpm| tpm.reason == ConditionReason::TpmEnded.as_str())
-            .map(|tpm| tpm.message.clone())
-    };
-    if let (None, Some(note)) = (ended(before), ended(after)) {
-        events.push(RunnerEvent {
-            is_warning: true,
-            ..event(ConditionReason::TpmEnded.as_str(), note)
-        });
-    }
-    events.extend(emulation(before, after));
-    events
-}
-
-/// The event of a guest that is emulated, although acceleration was requested.
-fn emulation(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Option<RunnerEvent> {
-    use ConditionReason::{KvmCheckTimedOut, KvmDoesNotWork, KvmFailed, KvmNotAvailable};
-    let note = conditions::emulation(&after.conditions)?.to_owned();
-    let accelerated = conditions::find(&after.conditions, conditions::ACCELERATED)?;
-    let mut reasons = [KvmNotAvailable, KvmDoesNotWork, KvmCheckTimedOut, KvmFailed].into_iter();
-    let reason = reasons.find(|it| it.as_str() == accelerated.reason)?;
-    conditions::emulation(&before.conditions)
-        .is_none()
-        .then_some(RunnerEvent {
-            reason: reason.as_str(),
-            note,
-            is_warning: true,
-        })
-}
-
-/// The event of a new phase of the guest. A guest whose agent starts and ends repeatedly causes none.
-fn phase_change(
-    before: &VirtualMachineStatus,
-    after: &VirtualMachineStatus,
-) -> Option<RunnerEvent> {
-    use ConditionReason::{RunnerStarted, VmBooted, VmStarted, VmStopped, VmTerminating};
-    let after_reset = after.resets > before.resets;
-    let before = conditions::find(&before.conditions, conditions::RUNNING);
-    let before = before.map_or("", |running| running.reason.as_str());
-    let after = conditions::find(&after.conditions, conditions::RUNNING).cloned()?;
-    let is = |reason: &str, all: &[ConditionReason]| all.iter().any(|it| it.as_str() == reason);
-    let ran = is(before, &[VmStarted, VmBooted]);
-    let phases = [RunnerStarted, VmStarted, VmBooted, VmTerminating, VmStopped];
-    let reason = phases.into_iter().find(|it| it.as_str() == after.reason)?;
-    let started = |note: String| RunnerEvent {
-        reason: VmStarted.as_str(),
-        note,
-        is_warning: false,
-    };
-    match reason {
-        _ if after_reset => Some(started("the guest was reset".to_owned())),
-        VmStarted | VmBooted if ran => None,
-        VmStarted | VmBooted => Some(started("QEMU runs the guest".to_owned())),
-        _ if before == after.reason => None,
-        _ => Some(RunnerEvent {
-            reason: reason.as_str(),
-            note: after.message,
-            is_warning: false,
-        }),
-    }
+    Some(checks::merged(
+        present,
+        report,
+        pod,
+        generation,
+        observed.now,
+    ))
 }
 
 #[cfg(test)]

@@ -2,6 +2,9 @@
 
 use super::fake_api::{EVENTS, PODS, VMS};
 use super::world::{CRASHED, World, now, one_disk, pass};
+use serde_json::json;
+use std::time::Duration;
+use vm_operator::k8s::controller::Outcome;
 
 /// Lets the VM run and crash that often in a row, each time at the end of the backoff. The last pod exists.
 async fn crash(world: &World, times: u32) {
@@ -24,6 +27,10 @@ fn run(world: &World) {
         conditions.retain(|condition| condition["type"] != "Running");
     });
     world.run();
+    world.api.change(VMS, "vm", |vm| {
+        let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
+        conditions.last_mut().unwrap()["lastTransitionTime"] = json!(now());
+    });
 }
 
 fn has_cause(world: &World, text: &str) {
@@ -86,4 +93,54 @@ async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
     world.end(CRASHED, 5);
     world.settle().await;
     has_cause(&world, "start 1 in a row follows after 1 s");
+}
+
+#[tokio::test]
+async fn running_vm_retains_the_cause_while_its_exits_are_counted() {
+    let mut world = World::new(one_disk());
+    world.settle().await;
+    crash(&world, 2).await;
+    pass(300);
+    world.settle().await;
+    world.remove_pod();
+    world.settle().await;
+    run(&world);
+    world.settle().await;
+    let with_cause =
+        "the VM is running; start 2 in a row after the VM had stopped (QemuCrashed: signal 9)";
+    let running = |message: &str| ("Running".to_owned(), message.to_owned());
+    assert_eq!(world.ready(), running(with_cause));
+    pass(599);
+    world.restart_operator();
+    world.settle().await;
+    assert_eq!(world.ready(), running(with_cause));
+    let recheck = world.reconcile().await.unwrap();
+    assert_eq!(recheck, Outcome::Recheck(Duration::from_secs(1)));
+    // After ten minutes the next exit begins a new row.
+    pass(1);
+    world.settle().await;
+    assert_eq!(world.ready(), running("the VM is running"));
+    assert_eq!(world.vm().status.unwrap().restarts.unwrap().attempts, 2);
+}
+
+#[tokio::test]
+async fn requested_restart_does_not_name_an_earlier_exit() {
+    let world = World::new(one_disk());
+    world.settle().await;
+    crash(&world, 1).await;
+    pass(300);
+    world.settle().await;
+    world.remove_pod();
+    world.settle().await;
+    run(&world);
+    pass(3600);
+    world.settle().await;
+    world.edit(|machine| machine["restartRequest"] = 1.into());
+    world.settle().await;
+    assert_eq!(world.ready().0, "Stopping");
+    world.remove_pod();
+    world.settle().await;
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Starting");
+    assert!(!message.contains("QemuCrashed"), "{message}");
 }

@@ -142,3 +142,24 @@ async fn a_pod_that_vanishes_at_once_is_replaced_at_once() {
         Value::Null
     );
 }
+
+#[tokio::test]
+async fn first_start_after_a_drain_has_the_cause() {
+    let world = created().await;
+    let reason = json!([{
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+    }]);
+    delete(&world, reason).await;
+    is_gone(&world).await;
+    pass(1);
+    world.settle().await;
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Starting");
+    assert!(
+        message.contains("PodDeleted: Evicted: Eviction API: evicting"),
+        "{message}"
+    );
+    world.run();
+    world.settle().await;
+    assert_eq!(world.ready().1, "the VM is running");
+}

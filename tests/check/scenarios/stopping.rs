@@ -73,3 +73,29 @@ async fn vm_that_is_deleted_after_its_pod_is_stopping_until_then() {
     world.settle().await;
     assert_eq!(world.api.get(PODS, "vm"), None);
 }
+
+#[tokio::test]
+async fn stop_of_a_vm_whose_pod_has_exited_grants_no_time_to_shut_down() {
+    let world = running().await;
+    world.end(POWERED_OFF, 5);
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    let message = "pod \"vm\" has exited and is being deleted";
+    assert_eq!(world.ready(), ("Stopping".to_owned(), message.to_owned()));
+    assert_eq!(pod_events(&world), [Value::Null; 0]);
+}
+
+#[tokio::test]
+async fn time_to_shut_down_is_not_reported_after_the_pod_has_exited() {
+    let world = running().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    assert!(world.ready().1.contains("900 s to shut down"));
+    world.end(POWERED_OFF, 5);
+    world.settle().await;
+    let message = "pod \"vm\" has exited and is being deleted";
+    assert_eq!(world.ready(), ("Stopping".to_owned(), message.to_owned()));
+    world.remove_pod();
+    world.settle().await;
+    assert_eq!(world.ready().0, "Stopped");
+}

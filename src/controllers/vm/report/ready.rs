@@ -5,8 +5,10 @@ use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::outcome::EndReason;
 use crate::api::vm::{POD_DELETED, Restarts, State};
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
-use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
+use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
+use std::time::Duration;
 
 /// The desired condition `Ready`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +54,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
             restart_delayed(&name, restarts),
         ),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
-            let status = observed.vm.status.as_ref();
-            let past = status.and_then(|status| status.restarts.as_ref());
-            let message = past.map(|past| restart_delayed(&name, past));
+            let message = past_exit(observed).map(|past| restart_delayed(&name, past));
             (ReadyReason::RestartBackoff, message.unwrap_or_default())
         }
         (None, Decision::Wait(WaitFor::Medium { until })) => (
@@ -84,16 +84,35 @@ fn stopped(observed: &Observed) -> &'static str {
     }
 }
 
-/// The state of a VM that starts. After a failure it retains the cause, because a start that fails again takes longer than the delay
+/// The state of a VM that starts. It retains the cause of the last exit, because a start that fails again takes longer than the delay
 /// between two starts.
 fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, String) {
-    let status = observed.vm.status.as_ref();
-    let past = status.and_then(|status| status.restarts.as_ref());
-    let failed = past.filter(|_| !observed.has_changed_spec());
-    match failed.filter(|past| is_failure(past)) {
-        Some(past) => (ReadyReason::RestartBackoff, restart_in_progress(name, past)),
+    match past_exit(observed).filter(|_| !observed.has_changed_spec()) {
+        Some(past) if is_failure(past) => {
+            (ReadyReason::RestartBackoff, restart_in_progress(name, past))
+        }
+        Some(past) => {
+            let cause = cause(past);
+            (
+                ReadyReason::Starting,
+                format!("{message}; the VM had stopped ({cause})"),
+            )
+        }
         None => (ReadyReason::Starting, message),
     }
+}
+
+fn past_exit(observed: &Observed) -> Option<&Restarts> {
+    observed.vm.status.as_ref()?.restarts.as_ref()
+}
+
+/// The time until a running VM has recovered from its last failure. Until then, its next exit continues the row of failures.
+pub(in crate::controllers::vm) fn recovery(observed: &Observed) -> Option<Duration> {
+    past_exit(observed).filter(|past| is_failure(past) && observed.is_running())?;
+    let running = conditions::find(observed.conditions(), conditions::RUNNING)?;
+    let uptime = since(running.last_transition_time.0, observed.now);
+    let reset = Duration::try_from(BACKOFF_RESET_UPTIME).unwrap_or_default();
+    Some(reset.saturating_sub(uptime)).filter(|left| !left.is_zero())
 }
 
 /// Whether the exit is not an ordinary one: the guest has powered itself off, or another client, such as a drain, has deleted the pod.
@@ -103,14 +122,21 @@ fn is_failure(past: &Restarts) -> bool {
     past.attempts > 1 || !is_ordinary
 }
 
-/// The message of a running VM. It contains the reason for an emulation that nobody has configured.
+/// The message of a running VM. It contains the reason for an emulation that nobody has configured, and the cause of a recent failure.
 fn running(observed: &Observed) -> String {
     let status = observed.vm.status.as_ref();
     let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
-    match emulation {
-        Some(why) => format!("the VM is running; {why}"),
-        None => "the VM is running".to_owned(),
-    }
+    let failure = past_exit(observed).filter(|_| recovery(observed).is_some());
+    let failure = failure.map(|past| {
+        let (cause, attempts) = (cause(past), past.attempts);
+        format!("start {attempts} in a row after the VM had stopped ({cause})")
+    });
+    ["the VM is running".to_owned()]
+        .into_iter()
+        .chain(emulation.map(str::to_owned))
+        .chain(failure)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
@@ -118,7 +144,11 @@ fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
     if has_ended && observed.desired_state() == State::Running {
         return starting(observed, name, exited(name));
     }
-    let message = format!("pod {name:?} is stopping{}", shutdown_time(observed, name));
+    let message = if has_ended {
+        format!("pod {name:?} has exited and is being deleted")
+    } else {
+        format!("pod {name:?} is stopping{}", shutdown_time(observed, name))
+    };
     (ReadyReason::Stopping, message)
 }
 
@@ -164,7 +194,6 @@ fn name_in_use(observed: &Observed, name: &str) -> String {
 
 /// The time that the guest has to shut down. Empty if the guest has not run.
 fn shutdown_time(observed: &Observed, name: &str) -> String {
-    // A pod that has exited keeps the message: another status follows soon, and a change would be one more write.
     if !observed.has_started() {
         return String::new();
     }

@@ -2,6 +2,7 @@ use crate::api::conditions::ConditionReason;
 use crate::controllers::vm::decide::decide;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::report::*;
+use crate::controllers::vm::runner_report::stopped_runner_status;
 
 fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);

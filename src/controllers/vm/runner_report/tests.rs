@@ -1,6 +1,13 @@
+use crate::api::VmReportStatus;
+use crate::api::report::GUEST_IPS_MAX;
 use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
+use crate::controllers::vm::observe::RunnerEvent;
+use crate::controllers::vm::runner_report::events::changes;
 use crate::controllers::vm::runner_report::*;
+use crate::controllers::vm::views::PodView;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::Timestamp;
 
 fn at(seconds: i64) -> Timestamp {
     now()

@@ -1,0 +1,130 @@
+//! (pure) The VM's status with the checked fields of a report.
+
+use crate::api::VmReportStatus;
+use crate::api::conditions::{self, ConditionReason};
+use crate::api::quantity::Bytes;
+use crate::api::report::{self, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text};
+use crate::api::vm::VirtualMachineStatus;
+use crate::controllers::vm::views::PodView;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The status with the checked fields of a report.
+pub(super) fn merged(
+    mut present: VirtualMachineStatus,
+    report: &VmReportStatus,
+    pod: &PodView,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> VirtualMachineStatus {
+    let conditions = merged_conditions(&present.conditions, &report.conditions, generation, now);
+    let running = conditions::find(&conditions, conditions::RUNNING);
+    // The fields of a guest that has ended are removed, as its runner removes them.
+    let is_alive =
+        running.is_none_or(|running| running.reason != ConditionReason::VmStopped.as_str());
+    let count = |number: i64| Some(number).filter(|number| is_alive && *number > 0);
+    let size: Option<Bytes> = report.ram.parse().ok();
+    present.observed_reset_request = report.observed_reset_request.filter(|_| is_alive);
+    present.runner_version = Some(plain_text(&report.runner_version, 32));
+    present.cpus = report.cpus.max(0);
+    present.ram = size.map_or_else(|| "0".to_owned(), |_| report.ram.clone());
+    present.node_name = pod.spec.node_name.clone().filter(|_| is_alive);
+    present.pod_ip = pod.status.pod_ip.clone().filter(|_| is_alive);
+    present.guest_ips = guest_ips(&report.guest_ips);
+    present.console_client = plain_text(&report.console_client, 64);
+    present.logged_in_user = report
+        .logged_in_user
+        .as_deref()
+        .map(|user| plain_text(user, USER_MAX));
+    present.display_password_serial = report.display_password_serial.max(-1);
+    present.boots = count(report.boots);
+    present.resets = count(report.resets);
+    present.console_connections = count(report.console_connections);
+    present.osinfo = osinfo(&report.osinfo);
+    present.conditions = conditions;
+    present
+}
+
+/// The addresses that other hosts can use.
+fn guest_ips(reported: &[String]) -> Vec<String> {
+    let addresses = reported.iter().filter_map(|text| text.parse().ok());
+    let usable = addresses.filter(|address: &IpAddr| report::is_usable(address));
+    usable
+        .take(GUEST_IPS_MAX)
+        .map(|address| address.to_string())
+        .collect()
+}
+
+fn osinfo(reported: &BTreeMap<String, String>) -> Option<serde_json::Map<String, Value>> {
+    let entries = reported.iter().take(report::OSINFO_ENTRIES_MAX);
+    let entries = entries.map(|(name, text)| {
+        (
+            plain_text(name, report::OSINFO_NAME_MAX),
+            plain_text(text, OSINFO_TEXT_MAX).into(),
+        )
+    });
+    Some(entries.collect()).filter(|entries: &serde_json::Map<_, _>| !entries.is_empty())
+}
+
+/// The conditions of the status, with those of the runner as reported. The order of present conditions is retained, so that equal
+/// conditions make no difference.
+pub(super) fn merged_conditions(
+    present: &[Condition],
+    reported: &[Condition],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let checked = |type_: &str| {
+        let reported = conditions::find(reported, type_)?;
+        checked_condition(reported, conditions::find(present, type_), generation, now)
+    };
+    let is_of_runner = |type_: &str| conditions::OF_RUNNER.contains(&type_);
+    let mut merged: Vec<Condition> = Vec::new();
+    for condition in present {
+        let type_ = condition.type_.as_str();
+        match checked(type_).filter(|_| is_of_runner(type_)) {
+            Some(checked) => merged.push(checked),
+            // Clients rely on the presence of the initial conditions.
+            None if !is_of_runner(type_) || conditions::INITIAL.contains(&type_) => {
+                merged.push(condition.clone());
+            }
+            None => {}
+        }
+    }
+    for type_ in conditions::OF_RUNNER {
+        if conditions::find(present, type_).is_none() {
+            merged.extend(checked(type_));
+        }
+    }
+    merged
+}
+
+/// The reported condition with limited texts, generation and time. The transition time of an unchanged status is retained.
+fn checked_condition(
+    reported: &Condition,
+    present: Option<&Condition>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Option<Condition> {
+    let is_valid = matches!(reported.status.as_str(), "True" | "False")
+        && !reported.reason.is_empty()
+        && reported.reason.len() <= 32
+        && reported.reason.chars().all(|c| c.is_ascii_alphabetic());
+    if !is_valid {
+        return None;
+    }
+    let unchanged = present.filter(|present| present.status == reported.status);
+    let time = unchanged.map_or_else(
+        || reported.last_transition_time.0.min(now),
+        |present| present.last_transition_time.0,
+    );
+    Some(Condition {
+        last_transition_time: Time(time),
+        message: plain_text(&reported.message, MESSAGE_MAX),
+        observed_generation: reported.observed_generation.min(generation),
+        ..reported.clone()
+    })
+}
