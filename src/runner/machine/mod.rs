@@ -246,7 +246,7 @@ fn networks(
     earlier_identity: &str,
 ) -> Result<(Vec<String>, Vec<String>), Failure> {
     let networks = &spec.vm.network;
-    networks::adopt_names(record, networks);
+    networks::adopt_keys(record, networks);
     let macs = networks::macs(record, networks, earlier_identity, identity::random_uuid)?;
     // Slots of VMs of earlier versions follow the MAC addresses.
     let names = if record.hardware.is_first() {

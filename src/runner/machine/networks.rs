@@ -21,14 +21,25 @@ pub fn keys(networks: &[NetworkConfig]) -> Vec<String> {
 /// The position of each network: its bridge or its type. Further networks with the same one are
 /// numbered.
 fn positions(networks: &[NetworkConfig]) -> Vec<String> {
-    unique_names(networks.iter().map(|network| match network.type_ {
+    unique_names(networks.iter().map(position))
+}
+
+fn position(network: &NetworkConfig) -> String {
+    match network.type_ {
         NetworkType::Tap => format!("tap {}", network.bridge()),
         NetworkType::User => "user".to_owned(),
-    }))
+    }
+}
+
+/// Moves recorded addresses and slots to the present keys of their networks, if a network has got a name
+/// or another number since.
+pub fn adopt_keys(record: &mut Record, networks: &[NetworkConfig]) {
+    adopt_names(record, networks);
+    adopt_numbers(record, networks);
 }
 
 /// Gives networks that have a name now what is recorded for their position.
-pub fn adopt_names(record: &mut Record, networks: &[NetworkConfig]) {
+fn adopt_names(record: &mut Record, networks: &[NetworkConfig]) {
     for (key, position) in keys(networks).into_iter().zip(positions(networks)) {
         if let Some(macs) = record.macs.as_mut() {
             rename(macs, &position, &key);
@@ -36,6 +47,34 @@ pub fn adopt_names(record: &mut Record, networks: &[NetworkConfig]) {
         if let Some(pci) = record.pci.as_mut() {
             let [position, key] = [position, key].map(|key| network_slot_name(&key));
             rename(&mut pci.slots, &position, &key);
+        }
+    }
+}
+
+/// Gives a network whose key has no recorded address the address and the PCI slot that are recorded for an
+/// absent network of its bridge. Such a network had a higher number before another one was removed.
+fn adopt_numbers(record: &mut Record, networks: &[NetworkConfig]) {
+    let keys = keys(networks);
+    let Some(macs) = record.macs.as_mut() else {
+        return;
+    };
+    for (key, network) in keys.iter().zip(networks) {
+        if network.mac.is_some() || macs.contains_key(key) {
+            continue;
+        }
+        let position = position(network);
+        let numbered = format!("{position} (");
+        let is_absent =
+            |it: &&String| (**it == position || it.starts_with(&numbered)) && !keys.contains(it);
+        let Some(absent) = macs.keys().find(is_absent).cloned() else {
+            continue;
+        };
+        rename(macs, &absent, key);
+        if let Some(pci) = record.pci.as_mut() {
+            let [absent, key] = [&absent, key].map(|key| network_slot_name(key));
+            if let Some(slot) = pci.slots.remove(&absent) {
+                pci.slots.insert(key, slot);
+            }
         }
     }
 }
@@ -252,6 +291,26 @@ mod tests {
             let slots = [("network name lan", 7u8), ("network tap a (2)", 8)].map(owned);
             assert_eq!(record.pci.as_ref().unwrap().slots, slots.into());
         }
+    }
+
+    #[test]
+    fn unnamed_network_keeps_its_address_and_slot_when_one_with_a_configured_address_is_removed() {
+        let (fixed, generated) = (tap("a", Some("52:54:00:00:00:01")), tap("a", None));
+        let mut record = Record::new("q35", false);
+        record.macs = Some([("tap a (2)", "m2"), ("tap b (2)", "m3")].map(owned).into());
+        let slots = [("network tap a", 7u8), ("network tap a (2)", 8)].map(owned);
+        record.pci = Some(RecordedPciSlots {
+            first: 1,
+            slots: slots.into(),
+        });
+        let before = record.clone();
+        adopt_keys(&mut record, &[fixed, generated.clone()]);
+        assert_eq!(record, before, "no network was removed");
+        adopt_keys(&mut record, &[generated]);
+        let macs = [("tap a", "m2"), ("tap b (2)", "m3")].map(owned);
+        assert_eq!(record.macs, Some(macs.into()));
+        let slots = [("network tap a", 8u8)].map(owned);
+        assert_eq!(record.pci.as_ref().unwrap().slots, slots.into());
     }
 
     fn owned<T, V: From<T>>((key, value): (&str, T)) -> (String, V) {
