@@ -133,6 +133,20 @@ fn a_deleted_vm_shuts_its_guest_down_and_leaves_its_disks() {
                 .ok_or(String::new())
         })
         .await;
+        // The time for the shutdown is reported on the pod, because the VM does not exist any more.
+        let selector = "reason=Stopping,involvedObject.kind=Pod,involvedObject.name=vm";
+        eventually("an event on the pod", 20, async || {
+            let events = ["get", "events", "--field-selector", selector, "--output"];
+            let notes = space
+                .kubectl(&[&events[..], &["jsonpath={.items[*].message}"]].concat())
+                .await;
+            if notes.contains("vm-runner power-off") {
+                Ok(())
+            } else {
+                Err(notes)
+            }
+        })
+        .await;
         assert_eq!(
             vm.disk.counts(),
             Counts {

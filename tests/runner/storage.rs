@@ -6,7 +6,7 @@ use crate::host::{LoopDevice, SmallVolume};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn drives(size: &str) -> Value {
     json!({"drives": [{"type": "raw", "resource": "/tmp/disk.img"}, {"type": "raw", "file": "/tmp/volume/disk.img", "size": size}]})
@@ -166,6 +166,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
     let vm = fixture.start(Some(&api));
     let mut console = vm.console();
     console.wait("ready");
+    let full = Instant::now();
     // Zeros would use no space.
     console.type_line(
         "sh tr '\\0' x </dev/zero | dd of=/dev/vdb bs=1M count=8 iflag=fullblock conv=fsync && echo written",
@@ -178,6 +179,12 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
         })
     };
     let healthy = storage("False");
+    // Ten seconds are promised.
+    assert!(
+        full.elapsed() < Duration::from_secs(50),
+        "{:?}",
+        full.elapsed()
+    );
     assert_eq!(healthy["reason"], "DiskFull");
     assert!(
         healthy["message"]

@@ -16,6 +16,7 @@ mod old_list;
 mod paused;
 mod refresh_volume;
 mod refused;
+mod report_sequences;
 mod reports;
 mod resources;
 mod restart;
