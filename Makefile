@@ -59,20 +59,23 @@ bench-startup: ## Where the time of the programs' own start goes, STARTS (20) ti
 	$(CARGO) test --locked --test runner -- bench::startup --nocapture
 bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make release cluster guests`, and jq
 	@tests/bench/density
-lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
+lint: ## Format, clippy for the whole and for each half, shell syntax, the workflow, dependencies' licences and sources
 	@tests/run lint halves dependencies
 golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
-.PHONY: install release programs images guests cluster cluster-down
+.PHONY: install release release-push programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing
 	@$(CLUSTER_SCRIPT) install
 	@tests/cluster/images install
 	@tests/cluster/demo-selftest install
 	@tests/monitoring/selftest install
-release: install ## Build the two images to push, with link-time optimization: .cache/images/*.tar
-	@tests/release build
-	@VMOP_PROFILE=release tests/cluster/images
+	@tests/tools install
+	@release/registry install
+release: install ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
+	@release/make
+release-push: ## Push the images of dist/ to the registry for which they were made (PUSH_TLS_VERIFY=false: without TLS)
+	@release/make push
 programs: ## Build the two programs, static, as the tests use them
 	@tests/run programs
 images: ## Build the two images with these programs: .cache/images/*.tar
