@@ -157,7 +157,10 @@ part_previous() {
 # With the programs and images of the other tests, not with those of a release.
 part_release() {
     need_rust
-    "$REPO/release/selftest"
+    local failed=0
+    "$REPO/release/selftest" || failed=1
+    with_cluster "$REPO/release/lifecycle" || failed=1
+    return "$failed"
 }
 
 # Four threads, the number of concurrent guests (tests/e2e/harness/environment.rs).
