@@ -79,7 +79,7 @@ def images(path, registry, version):
 def manifests(dist, registry, version):
     dist = pathlib.Path(dist)
     namespaced = images(dist / "vm-operator.yaml", registry, version)
-    assert {"Deployment", "ConfigMap", "Role", "RoleBinding", "ServiceAccount"} == {it["kind"] for it in namespaced}
+    assert {"Deployment", "ConfigMap", "Lease", "Role", "RoleBinding", "ServiceAccount"} == {it["kind"] for it in namespaced}
     assert not [it for it in namespaced if "namespace" in it["metadata"]]
     cluster = images(dist / "cluster.yaml", registry, version)
     assert {it["metadata"].get("namespace") for it in cluster} == {None, "kube-system"}
