@@ -72,7 +72,8 @@ install: ## Install the Debian packages that all of this needs, where missing
 	@tests/monitoring/selftest install
 	@tests/tools install
 	@release/registry install
-release: install ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
+release: ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
+	@tests/cluster/images install
 	@release/make
 release-push: ## Push the images of dist/ to the registry for which they were made (PUSH_TLS_VERIFY=false: without TLS)
 	@release/make push
