@@ -1,7 +1,7 @@
 # The two images of this project:
 #
-#   podman build --target operator -t localhost/vm-operator:0.1.0 .
-#   podman build --target runner   -t localhost/vm-runner:0.1.0 .
+#   podman build --target operator -t localhost/vm-operator:0.2.0 .
+#   podman build --target runner   -t localhost/vm-runner:0.2.0 .
 #
 # The first stage compiles both programs. Where they exist already, a directory that holds vm-operator and vm-runner takes
 # its place: --build-context build=<directory> (tests/cluster/images does so); the compiler's image is then never pulled.
@@ -18,7 +18,7 @@ RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-defaul
 
 
 FROM scratch AS operator
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="vm-operator" \
       org.opencontainers.image.description="Turns VirtualMachine objects into pods that run QEMU" \
       org.opencontainers.image.version="${VERSION}" \
@@ -78,7 +78,7 @@ RUN setcap cap_net_admin+ep /vm-runner-tap
 
 
 FROM scratch AS runner
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 LABEL org.opencontainers.image.title="vm-runner" \
       org.opencontainers.image.description="Runs one virtual machine: QEMU with its firmware, its TPM and its supervisor" \
       org.opencontainers.image.version="${VERSION}" \

@@ -8,7 +8,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo demo-down
-demo: ## From nothing to a running VM on a local cluster (CLUSTER=current: on the cluster of KUBECONFIG)
+demo: ## From nothing to a running VM on a local cluster (CLUSTER=current REGISTRY=…: on the cluster of KUBECONFIG)
 	@tests/cluster/demo up
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
@@ -59,20 +59,24 @@ bench-startup: ## Where the time of the programs' own start goes, STARTS (20) ti
 	$(CARGO) test --locked --test runner -- bench::startup --nocapture
 bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make release cluster guests`, and jq
 	@tests/bench/density
-lint: ## Format, clippy for the whole and for each half, shell syntax, dependencies' licences and sources
+lint: ## Format, clippy for the whole and for each half, shell syntax, the workflow, dependencies' licences and sources
 	@tests/run lint halves dependencies
 golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
-.PHONY: install release programs images guests cluster cluster-down
+.PHONY: install release release-push programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing
 	@$(CLUSTER_SCRIPT) install
 	@tests/cluster/images install
 	@tests/cluster/demo-selftest install
 	@tests/monitoring/selftest install
-release: install ## Build the two images to push, with link-time optimization: .cache/images/*.tar
-	@tests/release build
-	@VMOP_PROFILE=release tests/cluster/images
+	@tests/tools install
+	@release/registry install
+release: ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
+	@tests/cluster/images install
+	@release/make
+release-push: ## Push the images of dist/ to the registry for which they were made (PUSH_TLS_VERIFY=false: without TLS)
+	@release/make push
 programs: ## Build the two programs, static, as the tests use them
 	@tests/run programs
 images: ## Build the two images with these programs: .cache/images/*.tar

@@ -46,6 +46,19 @@ part_lint() {
     store_compiled debug debug
     git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
     git ls-files -z '*.sh' | xargs -0 -n 1 bash -n
+    lint_workflows
+}
+
+# `make check` does not need Go, with which actionlint is built.
+lint_workflows() {
+    local tool
+    if tool=$("$REPO/tests/tools" path actionlint 2>/dev/null); then
+        "$tool" "$REPO"/.github/workflows/*.yaml
+    elif [[ ${TIER:-check} == check ]]; then
+        echo "NOT CHECKED: .github/workflows, because actionlint is missing; \`tests/tools install actionlint\` builds it with Go"
+    else
+        "$REPO/tests/tools" path actionlint
+    fi
 }
 
 part_unit() {
@@ -141,6 +154,15 @@ part_previous() {
     "$REPO/tests/cluster/previous"
 }
 
+# With the programs and images of the other tests, not with those of a release.
+part_release() {
+    need_rust
+    local failed=0
+    "$REPO/release/selftest" || failed=1
+    with_cluster "$REPO/release/lifecycle" || failed=1
+    return "$failed"
+}
+
 # Four threads, the number of concurrent guests (tests/e2e/harness/environment.rs).
 part_e2e() { with_cluster e2e; }
 
@@ -201,7 +223,7 @@ selftests_more() {
     return "$failed"
 }
 
-part_release() { need_rust; "$REPO/tests/release" selftest; }
+part_release_build() { need_rust; "$REPO/tests/release" selftest; }
 
 part_dockerfile() { "$REPO/tests/cluster/dockerfile"; }
 

@@ -88,7 +88,7 @@ pub async fn tap_in_pod(space: &Space, name: &str, resources: Value) -> String {
     let tap = ["-netdev", "tap,id=net,ifname=t0,script=no,downscript=no"];
     let command = [&qemu[..], &tap[..]].concat();
     let container = json!({
-        "image": "localhost/vm-runner:0.1.0",
+        "image": concat!("localhost/vm-runner:", env!("CARGO_PKG_VERSION")),
         "command": command,
         "resources": {"limits": resources},
         "securityContext": restricted(),

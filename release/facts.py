@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Claims about the files of a release, for release/selftest: `release/facts.py CLAIM ARGUMENT...`. Exits with 1 if one is wrong."""
+
+import json
+import pathlib
+import re
+import sys
+
+import yaml
+
+
+def documents(path):
+    return [it for it in yaml.safe_load_all(pathlib.Path(path).read_text()) if it]
+
+
+def of_kind(objects, kind):
+    return [it for it in objects if it["kind"] == kind]
+
+
+def configuration(objects):
+    (config_map,) = of_kind(objects, "ConfigMap")
+    return yaml.safe_load(config_map["data"]["config.yaml"])["/Manager"]["/Controller"]["/Reconciler"]
+
+
+def container(it):
+    (found,) = it["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def key(it):
+    return it["kind"], it["metadata"]["name"]
+
+
+def normal(it):
+    """An object without differences that have no effect: the text of the configuration, and the annotation for Helm."""
+    it = json.loads(json.dumps(it))
+    if it["kind"] == "ConfigMap":
+        it["data"] = {name: yaml.safe_load(text) for name, text in it["data"].items()}
+    if it["kind"] == "CustomResourceDefinition":
+        it["metadata"].pop("annotations", None)
+    return it
+
+
+def without_namespace(it):
+    it["metadata"].pop("namespace", None)
+    for subject in it.get("subjects", []):
+        subject.pop("namespace", None)
+    return it
+
+
+def assert_same(expected, found):
+    assert len(expected) > 3, expected
+    assert sorted(map(key, expected)) == sorted(map(key, found)), (sorted(map(key, expected)), sorted(map(key, found)))
+    found = {key(it): it for it in found}
+    for it in expected:
+        assert it == found[key(it)], f"{key(it)}:\n{it}\n{found[key(it)]}"
+
+
+def same(expected, found):
+    assert_same([normal(it) for it in documents(expected)], [normal(it) for it in documents(found)])
+
+
+def same_but_namespace(expected, found):
+    expected, found = [[normal(it) for it in documents(path)] for path in (expected, found)]
+    assert all(it["metadata"]["namespace"] == "vm-operator" for it in found)
+    assert_same([without_namespace(it) for it in expected], [without_namespace(it) for it in found])
+
+
+def images(path, registry, version):
+    """All images of the registry, and the runner's in the configuration."""
+    objects = documents(path)
+    for it in of_kind(objects, "Deployment") + of_kind(objects, "DaemonSet"):
+        assert container(it)["image"] == f"{registry}/vm-operator:{version}", container(it)["image"]
+    if of_kind(objects, "ConfigMap"):
+        assert configuration(objects)["runnerImage"]["source"] == f"{registry}/vm-runner:{version}", configuration(objects)
+    return objects
+
+
+def manifests(dist, registry, version):
+    dist = pathlib.Path(dist)
+    namespaced = images(dist / "vm-operator.yaml", registry, version)
+    assert {"Deployment", "ConfigMap", "Lease", "Role", "RoleBinding", "ServiceAccount"} == {it["kind"] for it in namespaced}
+    assert not [it for it in namespaced if "namespace" in it["metadata"]]
+    cluster = images(dist / "cluster.yaml", registry, version)
+    assert {it["metadata"].get("namespace") for it in cluster} == {None, "kube-system"}
+    definitions = documents(dist / "crds.yaml")
+    assert {"vms.vmoperator.jdrupes.org", "vmreports.vmoperator.jdrupes.org"} <= {it["metadata"]["name"] for it in definitions}
+    assert {it["kind"] for it in definitions} == {"CustomResourceDefinition"}
+    assert not of_kind(namespaced + cluster, "Namespace")
+    for file in dist.glob("*.yaml"):
+        assert "localhost/" not in file.read_text(), file
+
+
+def licences(dist):
+    dist = pathlib.Path(dist)
+    boms = [json.loads((dist / f"vm-{half}.cdx.json").read_text())["components"] for half in ("operator", "runner")]
+    parts = {it["bom-ref"]: it for bom in boms for it in bom}.values()
+    without = [it["name"] for it in parts if not it.get("licenses") and it["name"] != "vm-operator"]
+    assert not without, f"without licences: {without}"
+    notices = (dist / "THIRD-PARTY-NOTICES").read_text()
+    crates = [it for it in parts if it["purl"].startswith("pkg:cargo/") and it["name"] != "vm-operator"]
+    missing = [it["name"] for it in crates if not re.search(rf"^{re.escape(it['name'])} {re.escape(it['version'])} \(", notices, re.M)]
+    assert len(crates) > 100 and not missing, f"no notice: {missing}"
+    for text in ("Permission is hereby granted, free of charge", "GNU LESSER GENERAL PUBLIC LICENSE", "GNU GENERAL PUBLIC LICENSE"):
+        assert text in notices, text
+    sources = (dist / "SOURCES.md").read_text()
+    versions = {it["name"]: it["version"] for it in parts}
+    for name in ("qemu-system-x86", "libc6", "libc6-dev", "libglib2.0-0t64"):
+        assert f"| {name} | {versions[name]} | [" in sources, name
+    ids = {it["name"]: [licence["license"].get("id") for licence in it["licenses"] if "license" in licence] for it in parts}
+    assert "GPL-2.0-only" in ids["qemu-system-x86"] and "LGPL-2.1-or-later" in ids["libc6"], ids
+
+
+def values(path):
+    objects = images(path, "other.example.org", "v9")
+    (deployment,) = of_kind(objects, "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    assert container(deployment)["resources"]["requests"] == {"cpu": 2, "memory": "32Mi"}, container(deployment)["resources"]
+    assert deployment["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+    config = configuration(objects)
+    assert config["deviceAccess"] == "root" and config["accelerator"]["policy"] == "tcg"
+    assert config["accelerator"]["kvmResource"] == "vmoperator.jdrupes.org/kvm-if-present", "the shipped keys stay"
+
+
+def without_plugin(path):
+    objects = documents(path)
+    assert not [it for it in objects if it["metadata"]["name"] == "vm-device-plugin"]
+    assert of_kind(objects, "ValidatingAdmissionPolicy") and of_kind(objects, "CustomResourceDefinition")
+
+
+def kept(path):
+    definitions = of_kind(documents(path), "CustomResourceDefinition")
+    assert definitions and all(it["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for it in definitions)
+
+
+CLAIMS = (same, same_but_namespace, images, manifests, licences, values, without_plugin, kept)
+{claim.__name__.replace("_", "-"): claim for claim in CLAIMS}[sys.argv[1]](*sys.argv[2:])
