@@ -64,6 +64,10 @@ lint: ## Format, clippy for the whole and for each half, shell syntax, the workf
 golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
+.PHONY: docs
+docs: ## Build the static site of docs/ with mdBook: .cache/book
+	@tests/docs
+
 .PHONY: install release release-push programs images guests cluster cluster-down
 install: ## Install the Debian packages that all of this needs, where missing
 	@$(CLUSTER_SCRIPT) install

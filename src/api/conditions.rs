@@ -275,7 +275,7 @@ pub enum ReadyReason {
     /// QEMU does not answer commands, so the guest probably hangs.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
-        message = "check whether the VM's storage and its node are overloaded or do not answer; if QEMU stays silent, power the VM off, and it \
+        message = "check the VM's storage and its node for overload or failures; if QEMU stays silent, power the VM off, and it \
             starts again: kubectl exec {} -- vm-runner power-off"
     )]
     QemuSilent,

@@ -1,4 +1,4 @@
-//! Prose check: texts that the programs print, alert texts, and the pages for contributors.
+//! Prose check: texts that the programs print, alert texts, and all pages.
 //!
 //! CONTRIBUTING.md has the rules. Code and addresses are left out.
 
@@ -226,11 +226,25 @@ fn pages() -> Vec<Source> {
         .iter()
         .map(|page| Source::page(Path::new(page)))
         .collect();
-    let folder = Path::new("docs/contribute");
-    let files = std::fs::read_dir(root().join(folder)).unwrap();
-    let names = files.map(|file| file.unwrap().file_name());
-    pages.extend(names.map(|name| Source::page(&folder.join(name))));
+    add_pages(Path::new("docs"), &mut pages);
     pages
+}
+
+/// Adds the pages in a folder and its subfolders.
+fn add_pages(folder: &Path, pages: &mut Vec<Source>) {
+    let mut entries: Vec<_> = std::fs::read_dir(root().join(folder))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries {
+        let path = folder.join(entry.file_name());
+        if entry.path().is_dir() {
+            add_pages(&path, pages);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(Source::page(&path));
+        }
+    }
 }
 
 /// The paragraphs, list items, headings and table cells of a text in Markdown, without code.

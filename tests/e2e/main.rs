@@ -48,6 +48,7 @@
 
 mod bridge;
 mod changes;
+mod debian;
 mod development;
 mod devices;
 mod display;

@@ -28,7 +28,7 @@ fn steps(heading: &str) -> Vec<Vec<String>> {
             steps.push(Vec::new());
         }
         match line.trim() {
-            "```" => in_block = !in_block,
+            fence if fence.starts_with("```") => in_block = !in_block,
             command if in_block => steps.last_mut().unwrap().push(command.to_owned()),
             _ => {}
         }
@@ -132,7 +132,7 @@ async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
 
 async fn revert(space: &Space, reference: &Reference<'_>, test_vm: &Vm<'_>, other: &Vm<'_>) {
     let (ours, theirs) = (life(test_vm), life(other));
-    let [commands] = <[Vec<String>; 1]>::try_from(steps("## The way back")).unwrap();
+    let [commands] = <[Vec<String>; 1]>::try_from(steps("\n## Roll back\n")).unwrap();
     follow(space, &commands).await;
     reference.install_again().await;
     assert_eq!(
@@ -166,7 +166,7 @@ mod exhaustive {
     fn the_guide_takes_a_namespace_of_the_reference_over_and_gives_it_back() {
         // The definitions are cluster-scoped, so no other VM of these tests exists at the same time.
         e2e_in_an_empty_namespace(environment::SLOTS, async |space| {
-            let way_over = steps("## The way over");
+            let way_over = steps("\n## Migrate\n");
             assert_eq!(way_over.len(), 9, "{way_over:#?}");
             let reference = Reference::install(space).await;
             let test_vm = reference.vm("test-vm").await;

@@ -1,89 +1,76 @@
-//! The commands of the README and the guides are valid in their order. They select VMs of this project even if KubeVirt
-//! is installed.
+//! The commands of the README and of the pages in `docs/` are valid, in the order of the table of contents. They select VMs of
+//! this project even if KubeVirt is installed.
+//!
+//! Each page is one script. A function in place of kubectl turns commands into dry runs, except `apply -f`. Blocks with the
+//! comment `not run` are left out. Their complete lines and inline commands are dry runs too, but objects may be missing.
+
+mod pages;
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::definitions::kustomizations;
-use crate::apiserver::world::{World, root};
+use crate::apiserver::world::{World, root, server};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
+use pages::{Page, complete_lines, pages};
 use serde_json::json;
+use std::path::Path;
+use std::process::Command;
 use vm_operator::api::VirtualMachine;
 
-const SHOWN: &[&str] = &[
-    "README.md",
-    "docs/install.md",
-    "docs/operations.md",
-    "docs/upgrade.md",
-    "docs/nodes.md",
-    "docs/takeover.md",
-];
-
-/// Commands that have no dry run because they need a running pod or a named node; the end-to-end tests and the demo run them.
-const WITHOUT_DRY_RUN: &[&str] = &["kubectl exec ", "kubectl port-forward ", "kubectl drain "];
-
-/// The commands in a text: each line of a code block, and inline code.
-fn commands(text: &str) -> Vec<String> {
-    let mut commands = Vec::new();
-    for (n, part) in text.split("```").enumerate() {
-        if n % 2 == 1 {
-            // Several spaces precede a comment.
-            let lines = part.lines().map(|line| {
-                line.split("   #")
-                    .next()
-                    .unwrap_or_default()
-                    .trim()
-                    .to_owned()
-            });
-            commands.extend(lines);
-        } else {
-            commands.extend(
-                part.split('`')
-                    .skip(1)
-                    .step_by(2)
-                    .map(|code| code.replace('\n', " ")),
-            );
+/// The function in place of kubectl, and `shown` for commands whose objects may be missing. Each accepted command is a line of
+/// the file `taken`. Commands that need a running pod or a terminal have no dry run; the end-to-end tests and the demo run them.
+const FUNCTIONS: &str = r#"
+set -euo pipefail
+kubectl() {
+    local more=()
+    case $1 in
+        exec | port-forward | drain | uncordon | taint | logs | cp | edit | auth) return 0 ;;
+        create) more=(--dry-run=client) ;;
+        # A kustomization has a namespace of its own. Another test applies it.
+        apply)
+            [[ " $* " != *" -k "* ]] || return 0
+            [[ -z ${IS_DRY:-} ]] || more=(--dry-run=server)
+            ;;
+        patch | label | annotate | scale) more=(--dry-run=server) ;;
+        delete) more=(--dry-run=server --ignore-not-found) ;;
+        get) more=(--ignore-not-found) ;;
+        wait | rollout) more=(--timeout=1s) ;;
+    esac
+    echo "$*" >>"$HOME/taken"
+    "$KUBECTL" "$@" "${more[@]}" 2>"$HOME/errors" || {
+        # Nothing runs here to wait for.
+        [[ $1 == wait || $1 == rollout ]] && grep -qE 'timed out|no matching' "$HOME/errors" || {
+            cat "$HOME/errors" >&2
+            return 1
         }
     }
-    commands.retain(|command| command.starts_with("kubectl "));
-    commands
 }
-
-/// The command as a dry run.
-fn dry(command: &str) -> String {
-    let verb = command.split_whitespace().nth(1).unwrap();
-    let more = match verb {
-        "apply" | "patch" | "delete" | "scale" | "label" => "--dry-run=server",
-        // The object must exist.
-        "create" => "--dry-run=client",
-        "get" => "--ignore-not-found",
-        "wait" | "rollout" => "--timeout=1s",
-        _ => "",
-    };
-    format!("{command} {more}")
+shown() {
+    IS_DRY=1 kubectl "$@" 2>"$HOME/shown" || grep -qE "not found|no matching|doesn't have a resource type" "$HOME/shown" || {
+        printf 'kubectl %s: ' "$*" >&2
+        cat "$HOME/shown" >&2
+        return 1
+    }
 }
+"#;
 
 async fn prepare(world: &World) {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    for example in ["smallest", "test-vm"] {
-        let text =
-            std::fs::read_to_string(root().join(format!("examples/{example}.yaml"))).unwrap();
-        vms.create(
-            &PostParams::default(),
-            &serde_saphyr::from_str(&text).unwrap(),
-        )
-        .await
-        .unwrap();
+    for example in ["test-vm", "install-from-cd", "install-from-url"] {
+        let path = root().join(format!("examples/{example}.yaml"));
+        let vm = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        vms.create(&PostParams::default(), &vm).await.unwrap();
     }
     let secrets = Api::<Secret>::namespaced(world.client.clone(), &world.namespace);
-    let secret = json!({"metadata": {"name": "test-vm-display-secret"}});
-    secrets
-        .create(
-            &PostParams::default(),
-            &serde_json::from_value(secret).unwrap(),
-        )
-        .await
-        .unwrap();
+    for vm in ["test-vm", "debian"] {
+        let secret = json!({"metadata": {"name": format!("{vm}-display-secret")}});
+        let secret = serde_json::from_value(secret).unwrap();
+        secrets
+            .create(&PostParams::default(), &secret)
+            .await
+            .unwrap();
+    }
     let objects = world.kustomize("deploy/base");
     let mut deployment = objects
         .into_iter()
@@ -101,42 +88,85 @@ async fn prepare(world: &World) {
         .unwrap();
 }
 
+/// The script of a page.
+fn script(page: &Page) -> String {
+    let mut script = FUNCTIONS.to_owned();
+    let shown = |command: &str| format!("{}\n", command.replacen("kubectl ", "shown ", 1));
+    for block in &page.blocks {
+        if block.is_run {
+            script += &block.text;
+        } else {
+            complete_lines(&block.text).for_each(|line| script += &shown(line));
+        }
+    }
+    page.inline
+        .iter()
+        .for_each(|command| script += &shown(command));
+    script
+}
+
+/// Directories of `apply -k` and `delete -k` that no test applies.
+fn untried_kustomizations(script: &str) -> Vec<&str> {
+    let folders = script
+        .split(" -k ")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next());
+    let is_untried = |folder: &&str| {
+        folder.contains('/') && !kustomizations().iter().any(|tried| tried == folder)
+    };
+    folders.filter(is_untried).collect()
+}
+
+/// A directory for the scripts, which is also the home directory.
+fn reader() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["crds", "deploy", "examples"] {
+        std::os::unix::fs::symlink(root().join(name), folder.path().join(name)).unwrap();
+    }
+    std::fs::create_dir(folder.path().join(".ssh")).unwrap();
+    let key = folder.path().join(".ssh/id_ed25519.pub");
+    std::fs::write(key, "ssh-ed25519 AAAAC3Nza reader@example.org\n").unwrap();
+    folder
+}
+
+/// Runs a script. Returns its error.
+fn run(script: &str, folder: &Path) -> Option<String> {
+    let output = Command::new("bash")
+        .args(["-c", script])
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env("KUBECTL", server().path("kubectl"))
+        .env("KUBECONFIG", server().path("kubeconfig"))
+        // kubectl must not use the cached kinds of another cluster.
+        .env("KUBECACHEDIR", server().path("kubectl-cache"))
+        .output()
+        .expect("bash is missing");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    (!output.status.success()).then_some(errors)
+}
+
 #[tokio::test]
 async fn each_command_that_is_shown_is_taken() {
     let world = World::new("commands").await;
     prepare(&world).await;
     let _others = Definition::with_the_names_of_kubevirt(&world).await;
-    let (mut taken, mut wrong) = (0, Vec::new());
-    for file in SHOWN {
-        for command in commands(&std::fs::read_to_string(root().join(file)).unwrap()) {
-            if WITHOUT_DRY_RUN
+    let (reader, mut wrong) = (reader(), Vec::new());
+    for page in pages() {
+        let script = script(&page);
+        let untried = untried_kustomizations(&script);
+        wrong.extend(
+            untried
                 .iter()
-                .any(|start| command.starts_with(start))
-            {
-                continue;
-            }
-            if let Some((_, overlay)) = command.split_once(" -k ") {
-                // The guide's copy of a file.
-                let overlay = if overlay == "examples/my-takeover" {
-                    "examples/takeover"
-                } else {
-                    overlay
-                };
-                let tried = kustomizations().iter().any(|tried| tried == overlay);
-                assert!(tried, "{file}: no test applies {overlay}");
-            } else if command.split_whitespace().count() > 2 {
-                let command = dry(&command).replace("vmop-demo", &world.namespace);
-                let result = world.shell(&command);
-                // Nothing runs here to wait for.
-                if result.as_ref().err().is_some_and(|result| {
-                    !result.contains("timed out") && !result.contains("no matching")
-                }) {
-                    wrong.push(format!("{file}: {command}: {result:?}"));
-                }
-                taken += 1;
-            }
-        }
+                .map(|folder| format!("{}: no test applies {folder}", page.name)),
+        );
+        let script = ["vmop-demo", "team-red"].iter().fold(script, |script, name| {
+            script.replace(name, &world.namespace)
+        });
+        let error = run(&script, reader.path());
+        wrong.extend(error.map(|error| format!("{}: {error}", page.name)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(taken >= 15, "only {taken} commands were found");
+    let taken = std::fs::read_to_string(reader.path().join("taken")).unwrap();
+    let taken = taken.lines().count();
+    assert!(taken >= 100, "only {taken} commands were found");
 }

@@ -4,15 +4,23 @@ use super::root;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+/// The pages of the root folder, and all pages in `docs/`.
 fn documents() -> Vec<PathBuf> {
-    let folders = [root().to_owned(), root().join("docs")];
-    let files = folders
-        .iter()
-        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
-        .map(|entry| entry.unwrap().path());
-    files
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect()
+    let mut documents = Vec::new();
+    add_pages(root(), false, &mut documents);
+    add_pages(&root().join("docs"), true, &mut documents);
+    documents
+}
+
+fn add_pages(folder: &Path, is_recursive: bool, pages: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && is_recursive {
+            add_pages(&path, true, pages);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
 }
 
 /// Text outside and inside of code blocks.
@@ -75,7 +83,7 @@ fn files(commands: &str) -> impl Iterator<Item = &str> {
     commands
         .split_whitespace()
         .filter(is_ours)
-        .filter(|word| !word.starts_with("examples/my-"))
+        .filter(|word| !word.contains("/my-"))
 }
 
 /// Targets of `make`, in inline code or alone in a line.
@@ -125,6 +133,19 @@ fn links_files_and_make_targets_of_the_documents_exist() {
         links > 30 && files > 5 && targets > 3,
         "{found:?} links, files and make targets were found"
     );
+}
+
+/// A page that the table of contents lacks is not in the static site.
+#[test]
+fn the_table_of_contents_has_every_page() {
+    let docs = root().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let missing: Vec<_> = documents()
+        .into_iter()
+        .filter_map(|path| Some(path.strip_prefix(&docs).ok()?.display().to_string()))
+        .filter(|page| page != "SUMMARY.md" && !summary.contains(&format!("]({page})")))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/SUMMARY.md: {missing:?}");
 }
 
 #[test]

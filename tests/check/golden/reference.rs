@@ -1,4 +1,4 @@
-//! `docs/reference.md` has every condition, label and annotation. The compiler guarantees that it has every reason.
+//! The pages of `docs/reference/` have every condition, label and annotation. The compiler guarantees that it has every reason.
 
 use super::generated::{made, stored};
 use super::json_of;

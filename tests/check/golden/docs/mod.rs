@@ -20,10 +20,12 @@ fn the_documentation_in_docs_is_that_of_the_code() {
         "docs/troubleshooting.md",
         &(HEAD.to_owned() + &troubleshooting::troubleshooting()),
     );
-    is_current(
-        "docs/reference.md",
-        &(HEAD.to_owned() + &reference::reference()),
-    );
+    for (name, text) in reference::pages() {
+        is_current(
+            &format!("docs/reference/{name}.md"),
+            &(HEAD.to_owned() + &text),
+        );
+    }
 }
 
 /// A cell of a table, in one line, without characters that would end the cell.

@@ -1,4 +1,4 @@
-//! `docs/reference.md`.
+//! The pages of `docs/reference/`.
 
 use super::super::fields::LATER;
 use super::{cell, schema_rows};
@@ -11,51 +11,68 @@ use vm_operator::api::vm::{self, names};
 use vm_operator::settings::Settings;
 use vm_operator::telemetry::metrics::Metrics;
 
-const HEAD: &str = "# Reference\n\n\
-    Fields, configuration keys, conditions, metrics, labels and annotations. The reasons of the condition `Ready`, with causes\n\
-    and next steps, are in [troubleshooting.md](troubleshooting.md). Differences from the Java VM-Operator are in\n\
-    [deviations.md](deviations.md). The column `limits` quotes the message with which the API server rejects an invalid value.\n\
-    In the message, the name of the field precedes it.\n";
-const SETTINGS: &str = "\n## Settings\n\n\
-    The configuration of the operator is `config.yaml` in the ConfigMap `vm-operator`. All keys are below `/Manager` →\n\
-    `/Controller`, and a dot separates a key from the key that contains it. `namespace`, `runnerDataPvc`, `cpuOvercommit`,\n\
-    `ramOvercommit`, `loadBalancerService` and `loggingProperties` are keys of the Java VM-Operator; the others are extensions.\n\
-    The operator ignores keys that only the web console of the Java VM-Operator reads. It logs a warning for other keys without\n\
-    effect.\n\n\
+const FIELDS: &str = "| field | type | default | limits | description |\n|---|---|---|---|---|\n";
+const SPEC: &str = "# VirtualMachine: `spec`\n\n\
+    The desired state of a VM. The column `limits` quotes the message with which the API server rejects an invalid value. In the\n\
+    message, the name of the field precedes it. [examples/full.yaml](../../examples/full.yaml) has most of the fields in a VM.\n\n";
+const LATER_HEAD: &str =
+    "\n## Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
+const STATUS: &str = "# VirtualMachine: `status`\n\n\
+    The observed state of a VM. [Conditions](conditions.md) has the conditions and their reasons. `kubectl get vm NAME -o yaml`\n\
+    prints all fields.\n\n";
+const CONDITIONS: &str = "# Conditions\n\n\
+    `kubectl wait --for=condition=NAME vm/VM-NAME` waits for a condition. A VM has the first five conditions from its creation.\n\n\
+    | condition | true if | written or reported |\n|---|---|---|\n";
+const REASONS_HEAD: &str = "\n## Reasons\n\n\
+    The reasons of `Ready` are in [troubleshooting.md](../troubleshooting.md); events have the same reasons.\n\n\
+    | condition | reason | meaning |\n|---|---|---|\n";
+const SETTINGS: &str = "# Configuration\n\n\
+    The configuration of the operator is `config.yaml` in the ConfigMap `vm-operator`.\n\
+    [Configuration of the operator](../operate/configuration.md) has an example and the way to change it. All keys are below\n\
+    `/Manager` → `/Controller`, and a dot separates a key from the key that contains it. `namespace`, `runnerDataPvc`,\n\
+    `cpuOvercommit`, `ramOvercommit`, `loadBalancerService` and `loggingProperties` are keys of the Java VM-Operator; the others are\n\
+    extensions. The operator ignores keys that only the web console of the Java VM-Operator reads. It logs a warning for other keys\n\
+    without effect.\n\n\
     `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` (seconds, default 10) is for console front ends, which read it\n\
     from the ConfigMap; the operator ignores it. A front end writes `display-password` and `password-expiry` (seconds since 1970)\n\
     into the VM's display Secret and waits until `status.displayPasswordSerial` increases.\n\n\
     | key | type | default | limits | description |\n|---|---|---|---|---|\n";
-const LATER_HEAD: &str =
-    "\n### Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
-const CONDITIONS: &str = "\n## Conditions\n\n\
-    `kubectl wait --for=condition=NAME vm/VM-NAME` waits for a condition. A VM has the first five conditions from its creation.\n\n\
-    | condition | true if | written or reported |\n|---|---|---|\n";
-const REASONS_HEAD: &str = "\n### Reasons of conditions\n\n\
-    The reasons of `Ready` are in [troubleshooting.md](troubleshooting.md); events have the same reasons.\n\n\
-    | condition | reason | meaning |\n|---|---|---|\n";
-const METRICS: &str = "\n## Metrics\n\n\
+const METRICS: &str = "# Metrics\n\n\
+    [Monitoring](../operate/monitoring.md) describes the installation of monitors, dashboard and alerts.\n\n\
+    ## Metrics of the operator\n\n\
     The operator serves its metrics on port 8081 of its pod, path `/metrics`, in the OpenMetrics format. `/livez` on the same port\n\
     is 200 if the process answers. `/readyz` is 200 if the stores of the operator are complete, else it names the missing ones.\n\n\
     | name | kind | labels | description |\n|---|---|---|---|\n";
-
-const VM_METRICS: &str = "\n### Metrics of each VM\n\n\
+const VM_METRICS: &str = "\n## Metrics of each VM\n\n\
     The runner serves the metrics of its VM on the port `metrics` of the pod (`spec.metricsPort`), path `/metrics`, in the text\n\
     format of Prometheus. It reads them for each scrape. Metrics with the meaning of a KubeVirt metric have its name. All have\n\
     the labels `node`, `namespace` and `name` of the VM. Unavailable metrics are omitted. The balloon driver of the guest reports\n\
-    the memory in the guest. Traffic of `user` networks is part of the pod's traffic. `deploy/monitoring` configures the\n\
-    Prometheus operator to scrape the operator and its VMs.\n\n\
+    the memory in the guest. Traffic of `user` networks is part of the pod's traffic.\n\n\
     | name | kind | labels | description |\n|---|---|---|---|\n";
 
-/// The file's text.
-pub(super) fn reference() -> String {
-    let mut text = HEAD.to_owned();
-    text += &objects();
+/// The pages, by name.
+pub(super) fn pages() -> [(&'static str, String); 6] {
+    [
+        ("spec", spec()),
+        ("status", STATUS.to_owned() + FIELDS + &fields_of("status")),
+        ("conditions", conditions_page()),
+        ("configuration", SETTINGS.to_owned() + &settings()),
+        ("metrics", metrics_page()),
+        ("labels", labels()),
+    ]
+}
+
+fn spec() -> String {
+    let mut text = SPEC.to_owned() + FIELDS + &fields_of("spec");
     text += LATER_HEAD;
     for (field, why) in LATER {
         writeln!(text, "| `{field}` | {} |", cell(why)).unwrap();
     }
-    text += CONDITIONS;
+    text
+}
+
+fn conditions_page() -> String {
+    let mut text = CONDITIONS.to_owned();
     // The five conditions that every VM has come first.
     let (always, sometimes): (Vec<_>, Vec<_>) = conditions::TYPES
         .iter()
@@ -89,10 +106,11 @@ pub(super) fn reference() -> String {
             .unwrap();
         }
     }
-    text += SETTINGS;
-    text += &settings();
-    text += METRICS;
-    text += &metrics();
+    text
+}
+
+fn metrics_page() -> String {
+    let mut text = METRICS.to_owned() + &metrics();
     text += VM_METRICS;
     for metrics::Metric {
         name,
@@ -104,36 +122,25 @@ pub(super) fn reference() -> String {
         let what = cell(what.trim_end_matches('.'));
         writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str()).unwrap();
     }
-    text += &constants("Labels", "", names::LABELS, "Label: ");
-    let annotations = "The operator ignores annotations of users with the same prefixes.\n\n";
-    text += &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation");
     text
 }
 
-/// The fields of a VM.
-fn objects() -> String {
+fn labels() -> String {
+    let annotations = "The operator ignores annotations of users with the same prefixes.\n\n";
+    "# Labels and annotations\n".to_owned()
+        + &constants("Labels", "", names::LABELS, "Label: ")
+        + &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation")
+}
+
+/// Rows for the fields of a part of a VM, from the definition.
+fn fields_of(part: &str) -> String {
     let crd = serde_json::to_value(vm::crd()).unwrap_or_default();
-    let kind = crd
-        .pointer("/spec/names/kind")
-        .and_then(serde_json::Value::as_str)
-        .unwrap_or_default();
     let schema = crd
         .pointer("/spec/versions/0/schema/openAPIV3Schema/properties")
-        .cloned()
-        .unwrap_or_default();
-    let mut text = String::new();
-    for (part, title) in [("spec", "desired state"), ("status", "observed state")] {
-        write!(
-            text,
-            "\n## {kind}: `{part}`, {title}\n\n| field | type | default | limits | description |\n|---|---|---|---|---|\n"
-        )
-        .unwrap();
-        text += &schema
-            .get(part)
-            .map(|schema| schema_rows::rows(part, schema))
-            .unwrap_or_default();
-    }
-    text
+        .and_then(|properties| properties.get(part));
+    schema
+        .map(|schema| schema_rows::rows(part, schema))
+        .unwrap_or_default()
 }
 
 /// Rows for the keys of the configuration, from its types.

@@ -29,7 +29,7 @@ pub(super) fn rows(path: &str, schema: &Value) -> String {
 
 fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
     let of_kubernetes = OF_KUBERNETES.contains(&path);
-    let (default, limits) = (default(schema), limits(schema, required).join("; "));
+    let (default, limits) = (default(schema), sentences(&limits(schema, required)));
     // The descriptions of Kubernetes refer to its code.
     let foreign =
         of_kubernetes && path.ends_with(']') || schema["x-kubernetes-int-or-string"] == true;
@@ -74,6 +74,12 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
             text,
         );
     }
+}
+
+/// The texts as sentences.
+fn sentences(texts: &[String]) -> String {
+    let sentence = |text: &String| text[..1].to_uppercase() + &text[1..];
+    texts.iter().map(sentence).collect::<Vec<_>>().join(". ")
 }
 
 fn type_of(schema: &Value) -> &str {

@@ -13,7 +13,7 @@ pub(super) fn troubleshooting() -> String {
          `kubectl get vms` shows the reason of the condition `Ready` of each VM, and `kubectl describe vm` its\n\
          message: the problem, its place, and the next step. Each change of the reason is an event of the VM too.\n\n\
          ## Blocking conditions\n\n\
-         | reason | cause | where Kubernetes publishes it | next step |\n|---|---|---|---|\n",
+         | reason | cause | source in Kubernetes | next step |\n|---|---|---|---|\n",
     );
     for reason in ReadyReason::VARIANTS
         .iter()
@@ -120,7 +120,7 @@ const ENDS: &[(&str, &str, &str)] = &[
         "AcceleratorUnavailable",
         "The configuration requires hardware acceleration (accelerator.policy kvm). The check of KVM failed, or KVM failed within \
          120 s of the start",
-        "correct KVM on the node, or set accelerator.policy to auto; if root owns /dev/kvm, set deviceAccess to root; \
+        "correct KVM on the node, or set accelerator.policy to auto. If root owns /dev/kvm, set deviceAccess to root. The command \
          vm-runner kvm-check in a pod of the node prints the steps of the check",
     ),
     (
@@ -196,8 +196,8 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "PodDeleted",
-        "Another client than the operator has deleted the pod, for example a drain; the operator creates the next pod after 1 s; \
-         the delay doubles up to 5 min with each deletion before the VM has run for 10 min",
+        "Another client than the operator has deleted the pod, for example a drain. The operator creates the next pod after 1 s. \
+         The delay doubles up to 5 min with each deletion before the VM has run for 10 min",
         "stop the cause of the deletions, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook; raise \
          spec.vm.restartRequest to start immediately",
     ),
