@@ -71,7 +71,11 @@ pub fn complete_lines(block: &str) -> impl Iterator<Item = &str> {
 
 fn is_assignment(line: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
-    let is_value = |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_value = |value: &str| {
+        value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     line.split_once('=')
         .is_some_and(|(name, value)| is_name(name) && is_value(value))
 }

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | [`troubleshooting`] | blocking conditions of VMs, and the next steps |
 //! | [`reference`] | all names: fields, settings, conditions, metrics, annotations, labels |
+//! | [`security`] | the tests of each claim of `docs/security.md` |
 //! | [`schema_rows`] | the part of it that comes from the definition |
 
 mod reference;
 mod schema_rows;
+mod security;
 mod troubleshooting;
 
 use super::is_current;
@@ -19,6 +21,10 @@ fn the_documentation_in_docs_is_that_of_the_code() {
     is_current(
         "docs/troubleshooting.md",
         &(HEAD.to_owned() + &troubleshooting::troubleshooting()),
+    );
+    is_current(
+        "docs/contribute/security-tests.md",
+        &(HEAD.to_owned() + &security::security_tests()),
     );
     for (name, text) in reference::pages() {
         is_current(

@@ -1,0 +1,346 @@
+//! The tests of each row and bullet of `docs/security.md`.
+
+use super::cell;
+use crate::golden::root;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The beginning of a claim, and its tests. Without tests, `Err` has the reason.
+type Claim = (&'static str, Result<&'static [&'static str], &'static str>);
+
+const NOT_OURS: &str = "a statement about other programs";
+const CONSEQUENCE: &str = "a consequence of other rows";
+
+const CLAIMS: &[Claim] = &[
+    ("cluster administrator", Err(NOT_OURS)),
+    (
+        "operator, one for each namespace",
+        Ok(&[
+            "what_is_granted_is_used_and_nothing_else_is_asked_for",
+            "the_part_of_a_namespace_has_nothing_of_the_cluster",
+            "two_operators_with_vms_of_the_same_name_leave_each_other_alone",
+        ]),
+    ),
+    (
+        "runner, one for each VM",
+        Ok(&[
+            "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
+            "the_policy_for_reports_holds_also_where_a_role_gives_too_much",
+        ]),
+    ),
+    (
+        "runner of a pod from before",
+        Ok(&[
+            "a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other",
+            "the_components_give_runners_the_right_to_read",
+        ]),
+    ),
+    (
+        "device plugin, one for each node",
+        Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
+    ),
+    (
+        "author of a VM",
+        Ok(&["no_vm_gets_a_pod_that_is_not_restricted"]),
+    ),
+    (
+        "guest",
+        Ok(&[
+            "no_vm_gets_a_pod_that_is_not_restricted",
+            "two_operators_with_vms_of_the_same_name_leave_each_other_alone",
+        ]),
+    ),
+    (
+        "The pod of a VM passes Pod Security",
+        Ok(&[
+            "no_vm_gets_a_pod_that_is_not_restricted",
+            "the_pod_is_restricted_and_needs_no_flag_to_be_drained",
+        ]),
+    ),
+    (
+        "QEMU starts no program",
+        Ok(&["nobody_has_a_privilege_and_qemu_is_confined"]),
+    ),
+    (
+        "If the node's kernel has Landlock",
+        Ok(&[
+            "neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone",
+            "a_runner_does_not_follow_its_configuration_out_of_its_folder",
+        ]),
+    ),
+    (
+        "At most one QEMU of a node",
+        Ok(&[
+            "a_second_machine_on_the_same_device_is_refused",
+            "a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before",
+        ]),
+    ),
+    (
+        "A VM never gets the pod",
+        Ok(&[
+            "a_namesakes_pod_is_never_adopted_nor_ended_by_a_decision",
+            "the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one",
+            "status_follows_the_report_of_the_present_pod_after_any_sequence",
+        ]),
+    ),
+    (
+        "No log, command line, event",
+        Ok(&[
+            "a_display_has_its_password_and_nobody_reads_it",
+            "no_password_gets_into_another_object",
+        ]),
+    ),
+    (
+        "Two operators do not touch",
+        Ok(&["two_operators_with_vms_of_the_same_name_leave_each_other_alone"]),
+    ),
+    (
+        "write the report of its own pod",
+        Ok(&[
+            "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
+            "a_report_has_at_most_8_kib_and_each_of_its_fields_is_limited",
+        ]),
+    ),
+    (
+        "see its own report",
+        Ok(&["no_answer_to_a_runner_has_anything_of_another_vm"]),
+    ),
+    (
+        "use its token while",
+        Ok(&["a_runners_token_is_worth_nothing_once_its_pod_is_gone"]),
+    ),
+    (
+        "read and write its own disks",
+        Ok(&[
+            "neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone",
+            "no_vm_gets_a_pod_that_is_not_restricted",
+        ]),
+    ),
+    (
+        "send to the network like",
+        Err("the tests' network does not enforce NetworkPolicies"),
+    ),
+    (
+        "`status.nodeName` and",
+        Ok(&["a_report_changes_no_condition_of_the_operator_and_no_field_of_others"]),
+    ),
+    (
+        "`status.guestIPs` is a claim",
+        Ok(&["texts_and_numbers_of_a_report_are_limited"]),
+    ),
+    (
+        "`status.assignment`",
+        Ok(&["a_report_changes_no_condition_of_the_operator_and_no_field_of_others"]),
+    ),
+    (
+        "No copied time is later",
+        Ok(&["no_time_is_later_than_the_operators_clock_and_an_unchanged_status_keeps_its_time"]),
+    ),
+    (
+        "The operator ignores the report",
+        Ok(&[
+            "the_report_of_a_pod_that_was_deleted_by_force_is_ignored",
+            "status_follows_the_report_of_the_present_pod_after_any_sequence",
+        ]),
+    ),
+    (
+        "a VM with `tap` networks",
+        Ok(&[
+            "no_vm_gets_a_pod_that_is_not_restricted",
+            "a_namespace_that_does_not_admit_a_tap_says_how_to_let_it",
+        ]),
+    ),
+    (
+        "the setting `deviceAccess",
+        Ok(&[
+            "where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured",
+        ]),
+    ),
+    (
+        "the setting `accelerator.privileged`",
+        Ok(&[
+            "where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured",
+            "a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it",
+        ]),
+    ),
+    (
+        "**`tap` networks**",
+        Ok(&[
+            "vms_on_a_bridge_of_their_node_reach_each_other",
+            "two_guests_on_a_bridge_reach_each_other_and_leave_nothing_behind",
+        ]),
+    ),
+    (
+        "**`deviceAccess: root`**",
+        Ok(&[
+            "are_root_without_capabilities",
+            "root_and_the_usual_user_take_each_others_data_over",
+        ]),
+    ),
+    (
+        "**`accelerator.privileged`**",
+        Ok(&["nobody_has_a_privilege_and_qemu_is_confined"]),
+    ),
+    ("A guest on a bridge is", Err(NOT_OURS)),
+    (
+        "A guest that has broken out of QEMU reaches",
+        Err(CONSEQUENCE),
+    ),
+    ("A guest with a `tap` and a `user`", Err(CONSEQUENCE)),
+    (
+        "The port of the display",
+        Ok(&[
+            "a_display_without_a_password_is_not_open_on_the_nodes_address",
+            "a_display_that_should_ask_for_a_password_never_comes_up_open",
+        ]),
+    ),
+    (
+        "The ports are ports of the node",
+        Ok(&["a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing"]),
+    ),
+    (
+        "the kubelet's directory",
+        Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
+    ),
+    (
+        "the directory `/run/vm-device-plugin`",
+        Ok(&[
+            "a_device_that_others_may_not_open_gets_a_node_in_a_directory_that_others_may_not_enter",
+        ]),
+    ),
+    (
+        "the capability MKNOD",
+        Ok(&["a_pod_without_the_resource_cannot_open_a_device_node_that_it_creates"]),
+    ),
+    (
+        "the node's `/dev`",
+        Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
+    ),
+    (
+        "user root, because root",
+        Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
+    ),
+    (
+        "The author of a VM can send",
+        Ok(&["nobody_is_sent_where_the_given_url_could_not_lead"]),
+    ),
+    (
+        "The password of a proxy",
+        Ok(&["password_of_a_proxy_is_rejected_and_not_shown"]),
+    ),
+    (
+        "All VMs of the namespace",
+        Ok(&["two_machines_with_one_image_fetch_it_once"]),
+    ),
+    ("Without a `checksum`", Err(CONSEQUENCE)),
+    (
+        "A URL with a user and a password",
+        Ok(&[
+            "a_password_in_a_url_is_refused_and_no_secret_is_told",
+            "what_may_be_secret_in_a_url_is_told_nowhere",
+        ]),
+    ),
+    ("Defects of the kernel", Err(NOT_OURS)),
+    ("Side channels", Err(NOT_OURS)),
+    (
+        "A VM's author who chooses the image",
+        Ok(&["rights_beyond_restricted_need_an_image_that_the_administrator_trusts"]),
+    ),
+];
+
+/// The rows of tables and the bullets of the page, with their section.
+fn claims_of(page: &str) -> Vec<(String, String)> {
+    let mut section = String::new();
+    let mut claims = Vec::new();
+    let mut in_table = false;
+    for line in page.lines() {
+        if let Some(heading) = line.strip_prefix('#') {
+            section = heading.trim_start_matches('#').trim().to_owned();
+        }
+        let row = line.strip_prefix("| ");
+        let bullet = line.strip_prefix("* ");
+        let is_separator = line.starts_with("|---");
+        // The first row of a table is its head.
+        let row = row.filter(|_| in_table && !is_separator);
+        in_table = line.starts_with('|');
+        if let Some(text) = row.and_then(|row| row.split(" |").next()).or(bullet) {
+            claims.push((section.clone(), text.to_owned()));
+        }
+    }
+    claims
+}
+
+/// The names of all functions in the Rust files of a directory.
+fn functions(directory: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            functions(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let names = text
+                .lines()
+                .filter_map(|line| line.trim().split_once("fn "));
+            let names = names.filter_map(|(_, rest)| rest.split_once('('));
+            found.extend(names.map(|(name, _)| name.to_owned()));
+        }
+    }
+}
+
+/// The page that names the tests of each claim.
+///
+/// # Panics
+/// If the page has a claim that is not in the list, or the list has a claim or a test that does not exist.
+pub fn security_tests() -> String {
+    let page = fs::read_to_string(root().join("docs/security.md")).unwrap();
+    let claims = claims_of(&page);
+    let known = CLAIMS;
+    let mut present = BTreeSet::new();
+    for directory in ["src", "tests"] {
+        functions(&root().join(directory), &mut present);
+    }
+    let mut text = "# Tests of the security model\n\nEach row and bullet of [docs/security.md](../security.md), and the tests that show it. The list is in \
+         `tests/check/golden/docs/security.rs`.\n"
+        .to_owned();
+    let mut section = "";
+    let mut used = BTreeSet::new();
+    for (of, claim) in &claims {
+        let found = known
+            .iter()
+            .position(|(start, _)| claim.starts_with(start) && !used.contains(start));
+        let found =
+            found.unwrap_or_else(|| panic!("docs/security.md: {claim:?} has no entry in CLAIMS"));
+        let (start, tests) = &known[found];
+        used.insert(*start);
+        if of != section {
+            section = of;
+            text += &format!("\n## {of}\n\n| claim | tests |\n|---|---|\n");
+        }
+        let tests = match tests {
+            Ok(tests) => {
+                for test in *tests {
+                    assert!(present.contains(*test), "{claim:?}: no test {test}");
+                }
+                tests
+                    .iter()
+                    .map(|test| format!("`{test}`"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            }
+            Err(reason) => format!("none: {reason}"),
+        };
+        let words: Vec<&str> = claim.split_whitespace().take(9).collect();
+        text += &format!("| {} | {tests} |\n", cell(&words.join(" ")));
+    }
+    let unused: Vec<&str> = known
+        .iter()
+        .map(|(start, _)| *start)
+        .filter(|it| !used.contains(it))
+        .collect();
+    assert!(
+        unused.is_empty(),
+        "docs/security.md has no claim that begins with {unused:?}"
+    );
+    text
+}
