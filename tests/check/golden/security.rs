@@ -231,6 +231,7 @@ fn the_part_of_a_namespace_has_nothing_of_the_cluster() {
         "ConfigMap",
         "Deployment",
         "Kustomization",
+        "Lease",
         "PersistentVolumeClaim",
         "Role",
         "RoleBinding",
