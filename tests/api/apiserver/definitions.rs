@@ -159,6 +159,19 @@ async fn every_overlay_is_admitted() {
             (&patched["accessModes"], &patched["storageClassName"]),
             (&json!([mode]), &json!(class))
         );
+        // The operator creates the same PVC if the manifest is left out.
+        let objects = world.kustomize(&format!("deploy/overlays/{overlay}"));
+        let mut texts = objects
+            .iter()
+            .filter_map(|object| object["data"]["config.yaml"].as_str());
+        let (settings, _) = Settings::parse(texts.next().unwrap(), overlay).unwrap();
+        let created = settings.reconciler.image_repository;
+        assert_eq!(created.access_modes, [mode]);
+        assert_eq!(created.storage_class_name.as_deref(), Some(class));
+        assert_eq!(
+            created.size.to_quantity(),
+            patched["resources"]["requests"]["storage"]
+        );
     }
 }
 

@@ -24,7 +24,7 @@ use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::observe::Observed;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
+use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings, VolumeMode};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -183,6 +183,12 @@ fn a_vm_with_the_shipped_configuration_uses_kvm_where_it_is_present() {
         let other = shipped(&format!("overlays/{overlay}/config-map.yaml"));
         assert_eq!(other.accelerator, settings.accelerator, "{overlay}");
     }
+    let modes = ["local-path", "rook-ceph"].map(|overlay| {
+        shipped(&format!("overlays/{overlay}/config-map.yaml"))
+            .disk_pvc
+            .volume_mode
+    });
+    assert_eq!(modes, [VolumeMode::Filesystem, VolumeMode::Block]);
     golden(
         "shipped",
         &objects_with("tests/check/golden/smallest.yaml", settings),
