@@ -14,6 +14,7 @@
 //! | `ratcheting` | edits of objects that were stored before a rule existed |
 //! | `generated` | thousands of objects that the Java VM-Operator can run |
 //! | `status` | the owners of status fields |
+//! | `roles` | the ClusterRoles for users of VMs |
 //! | `settings` | changes of the operator's configuration file |
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
@@ -35,6 +36,7 @@ mod objects;
 mod policy;
 mod ratcheting;
 mod reports;
+mod roles;
 mod services;
 mod settings;
 mod status;
