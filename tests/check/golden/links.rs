@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 fn documents() -> Vec<PathBuf> {
-    let folders = [root().to_owned(), root().join("docs")];
+    let folders = [".", "docs", "docs/runbooks"].map(|folder| root().join(folder));
     let files = folders
         .iter()
         .flat_map(|folder| std::fs::read_dir(folder).unwrap())
