@@ -175,8 +175,8 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC. Or correct class, selector or size in the VM, or in the manifest of the image \
-            repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator creates \
+        message = "provide a volume that fits the PVC. Or correct class, selector, size or volume mode in the VM, or the manifest or \
+            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator creates \
             it again: see kubectl describe pvc {}"
     )]
     ClaimPending,
@@ -186,12 +186,12 @@ pub enum ReadyReason {
         message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
     )]
     ClaimLost,
-    /// The storage class of a PVC does not exist, or its provisioner fails.
+    /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner of the storage class. Or correct the storage class in the VM, or in the manifest of the \
-            image repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator \
-            creates it again: see kubectl describe pvc {}"
+        message = "correct the provisioner of the storage class. Or correct storage class or volume mode in the VM, or the manifest or \
+            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data \
+            until then. The operator creates it again: see kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -203,7 +203,7 @@ pub enum ReadyReason {
     /// The volume mode of a PVC does not fit its use as a block device.
     #[strum(
         detailed_message = "event `FailedMount` of the pod, `volumeMode`",
-        message = "give the disk a PVC with volumeMode Block: see kubectl describe pod {}"
+        message = "restart the VM, so that its pod uses the disk in the volume mode of the PVC: kubectl delete pod {}"
     )]
     ClaimWrongMode,
     /// A Secret that the VM needs is missing, or lacks a key.

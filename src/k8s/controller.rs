@@ -4,6 +4,7 @@
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::{Error, Retry};
 use crate::k8s::key::ObjectKey;
+use crate::k8s::queue;
 use crate::k8s::state::States;
 use crate::k8s::tasks::panic_text;
 use futures::{FutureExt, Stream, StreamExt};
@@ -112,8 +113,12 @@ pub async fn run<R: Reconciler>(
     };
     // The controller reads the store. The events of the watch have already been applied to it.
     let no_events = futures::stream::pending::<watcher::Result<R::Object>>();
+    let queued = reconciler.clone();
+    let requests = futures::stream::iter(all)
+        .chain(changes)
+        .inspect(move |object| queue::enqueue(&*queued, &ObjectKey::from(object), Duration::ZERO));
     Controller::for_stream(no_events, reconciler.objects())
-        .reconcile_on(futures::stream::iter(all).chain(changes))
+        .reconcile_on(requests)
         .with_config(Config::default().concurrency(CONCURRENCY))
         .graceful_shutdown_on(stop)
         .run(reconcile, failed, reconciler.clone())
@@ -166,6 +171,7 @@ async fn reconcile_with_metrics<R: Reconciler>(
 ) -> Result<Action, Error> {
     let cluster = reconciler.cluster();
     let began = (cluster.instant)();
+    queue::dequeue(reconciler, key, began);
     let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
     let result = match tokio::time::timeout(cluster.deadline, reconcile).await {
         Err(_) => Err(Error::Timeout(cluster.deadline)),
@@ -190,7 +196,10 @@ async fn reconcile_with_metrics<R: Reconciler>(
     set_backoff(reconciler);
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
-        Outcome::Recheck(after) => Action::requeue(after),
+        Outcome::Recheck(after) => {
+            queue::enqueue(reconciler, key, after);
+            Action::requeue(after)
+        }
     })
 }
 
@@ -201,6 +210,8 @@ pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Err
         Retry::Backoff(longest) => reconciler.states().failed(key).min(longest),
     };
     set_backoff(reconciler);
+    queue::enqueue(reconciler, key, after);
+    reconciler.cluster().metrics.work_queue.retried(R::NAME);
     tracing::debug!(controller = R::NAME, object = %key, ?after, "trying again");
     Action::requeue(after)
 }
@@ -341,6 +352,31 @@ mod tests {
             .await
             .unwrap();
         assert_eq!((done, fake.states.failing()), (Action::await_change(), 0));
+    }
+
+    #[tokio::test]
+    async fn queue_counts_additions_waits_and_retries() {
+        let fake = fake();
+        let has = |name: &str, value: &str| {
+            let text = fake.cluster.metrics.text();
+            let line = format!(r#"workqueue_{name}{{controller="fake",name="fake"}} {value}"#);
+            assert!(text.lines().any(|other| other == line), "{line}: {text}");
+        };
+        queue::enqueue(&fake, &key(), Duration::ZERO);
+        queue::enqueue(&fake, &key(), Duration::ZERO);
+        queue::update_depth(&fake);
+        has("depth", "1");
+        has("adds_total", "1");
+        guarded(&fake, &key(), async { Err(conflict()) })
+            .await
+            .unwrap_err();
+        has("queue_duration_seconds_count", "1");
+        after_failure(&fake, &key(), &conflict());
+        queue::update_depth(&fake);
+        // The retry is not due yet.
+        has("depth", "0");
+        has("adds_total", "2");
+        has("retries_total", "1");
     }
 
     #[tokio::test(start_paused = true)]

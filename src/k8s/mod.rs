@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`client`] | the API client: connections, time-outs, the gate that holds back writes without leadership |
 //! | `cluster` | the dependencies that all controllers of a process share |
-//! | `controller` | the trait `Reconciler` and the loop that runs it |
+//! | `controller`, `queue` | the trait `Reconciler`, the loop that runs it, and the metrics of its queue |
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `writer`, `events`, `error` | writes, events, errors |
@@ -25,6 +25,8 @@ pub mod follow;
 pub mod key;
 #[cfg(feature = "operator")]
 pub mod leader;
+#[cfg(feature = "operator")]
+pub mod queue;
 #[cfg(feature = "operator")]
 pub mod registry;
 #[cfg(feature = "operator")]

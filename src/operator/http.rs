@@ -154,6 +154,10 @@ mod tests {
 
         let ready = json!({"type": "Ready", "status": "True", "reason": "Running", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let accelerated = |reason: &str| json!({"type": "Accelerated", "status": "False", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let restarts = |name: &str| {
+            let time = "2026-01-01T00:00:00Z";
+            (name == "a").then(|| json!({"attempts": 3, "podUid": "1", "reason": "", "time": time}))
+        };
         for (name, conditions) in [
             ("a", json!([ready, accelerated("KvmNotAvailable")])),
             ("b", json!([ready, accelerated("TcgRequested")])),
@@ -162,20 +166,30 @@ mod tests {
             let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
             let (metadata, status) = (
                 json!({"name": name, "namespace": "ns"}),
-                json!({"conditions": conditions}),
+                json!({"conditions": conditions, "nodeName": "n1", "runnerVersion": "1", "restarts": restarts(name)}),
             );
             let vm = json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"vm": {}}, "status": status});
             ctx.vms
                 .watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
         }
-        ctx.cluster.metrics.requested("patch", "vms/status");
+        ctx.cluster.metrics.requested("patch", "vms/status", "200");
         let text = get(&ctx, "/metrics").await.1;
         for line in [
             r#"vm_operator_vms{state="Running"} 2"#,
             r#"vm_operator_vms{state="Unknown"} 1"#,
             r#"vm_operator_stored_objects{resource="vms"} 3"#,
             r#"vm_operator_stored_objects{resource="pods"} 0"#,
-            r#"vm_operator_api_requests_total{verb="patch",resource="vms/status"} 1"#,
+            r#"vm_operator_api_requests_total{verb="patch",resource="vms/status",code="200"} 1"#,
+            r#"vm_operator_vm_info{namespace="ns",name="a",node="n1",state="Stopped",reason="Running",runner_version="1"} 1"#,
+            r#"vm_operator_vm_restarts{namespace="ns",name="a"} 3"#,
+            r#"vm_operator_vm_restarts{namespace="ns",name="c"} 0"#,
+            r#"workqueue_depth{controller="vm",name="vm"} 0"#,
+            concat!(
+                r#"vm_operator_build_info{version=""#,
+                env!("CARGO_PKG_VERSION")
+            ),
+            "process_resident_memory_bytes ",
+            "process_cpu_seconds_total ",
             "vm_operator_leader 1",
         ] {
             assert!(text.contains(line), "{line}: {text}");

@@ -41,6 +41,8 @@ pub struct Settings {
 pub struct Reconciler {
     /// PVCs for runner data: UUID, firmware variables, TPM state.
     pub runner_data_pvc: RunnerDataPvc,
+    /// PVCs for disks.
+    pub disk_pvc: DiskPvc,
     /// Number of guest CPUs per CPU that the pod requests, greater than 0.
     #[serde(deserialize_with = "number")]
     pub cpu_overcommit: f64,
@@ -84,6 +86,7 @@ impl Default for Reconciler {
     fn default() -> Self {
         Self {
             runner_data_pvc: RunnerDataPvc::default(),
+            disk_pvc: DiskPvc::default(),
             cpu_overcommit: 2.0,
             ram_overcommit: 1.25,
             load_balancer_service: LoadBalancerService::Off,
@@ -123,6 +126,37 @@ impl Reconciler {
 pub struct RunnerDataPvc {
     /// Storage class of the PVCs. Default: the default class of the cluster.
     pub storage_class_name: Option<String>,
+}
+
+/// Key `diskPvc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DiskPvc {
+    /// Volume mode of the PVCs of disks without `volumeMode`: `Block` for block devices, or `Filesystem` for image files, for storage
+    /// classes without block volumes, such as local-path and NFS. The mode applies to new PVCs only. With `Filesystem`, each disk
+    /// needs a size.
+    pub volume_mode: VolumeMode,
+}
+
+/// Key `volumeMode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeMode {
+    /// A block device.
+    #[default]
+    Block,
+    /// An image file in a file system.
+    Filesystem,
+}
+
+impl VolumeMode {
+    /// The name in a PVC.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "Block",
+            Self::Filesystem => "Filesystem",
+        }
+    }
 }
 
 /// Key `loadBalancerService`.

@@ -311,6 +311,10 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
             "tap.hostPath: invalid type",
         ),
         (
+            "diskPvc: {volumeMode: block}",
+            "diskPvc.volumeMode: unknown variant `block`, expected `Block` or `Filesystem`",
+        ),
+        (
             "deviceAccess: privileged",
             "deviceAccess: unknown variant `privileged`, expected `cri` or `root`",
         ),

@@ -1,11 +1,14 @@
 //! The metrics of the operator, in the OpenMetrics format.
 
-use crate::telemetry::conditions::ConditionMetric;
-use prometheus_client::encoding::text::encode;
+use crate::telemetry::process::ProcessCollector;
+use crate::telemetry::scraped::ScrapedGauge;
+use crate::telemetry::work_queue::WorkQueueMetrics;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 /// Labels of the reconcile counter.
@@ -18,11 +21,14 @@ type ControllerLabel = [(&'static str, &'static str); 1];
 type OneLabel = [(&'static str, String); 1];
 
 /// Labels of the request counter.
-type RequestLabels = [(&'static str, String); 2];
+type RequestLabels = [(&'static str, String); 3];
 
 /// The metrics of the operator.
 pub struct Metrics {
+    /// Metrics with the prefix `vm_operator_`.
     registry: Registry,
+    /// Metrics that other programs have too, under the same names.
+    common: Registry,
     reconciles: Family<ReconcileLabels, Counter>,
     duration: Family<ControllerLabel, Histogram>,
     backoff: Family<ControllerLabel, Gauge>,
@@ -30,7 +36,13 @@ pub struct Metrics {
     vms: Family<OneLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
     /// The conditions of all VMs.
-    pub conditions: ConditionMetric,
+    pub vm_conditions: ScrapedGauge,
+    /// State, node and runner of all VMs.
+    pub vm_info: ScrapedGauge,
+    /// The restarts of all VMs.
+    pub vm_restarts: ScrapedGauge,
+    /// The queues of the controllers.
+    pub work_queue: WorkQueueMetrics,
     /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
     /// 1 if this operator is the leader, else 0.
@@ -56,7 +68,7 @@ impl Default for Metrics {
         let backoff = Family::<ControllerLabel, Gauge>::default();
         let (watch_restarts, undecodable) = (Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
-        let help = "Requests to the API server, by verb and resource as RBAC names them";
+        let help = "Requests to the API server, by verb and resource as RBAC names them, and by the HTTP status code; error: no response";
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register(
             "leader",
@@ -66,8 +78,17 @@ impl Default for Metrics {
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
-        let conditions = ConditionMetric::default();
-        registry.register_collector(Box::new(conditions.clone()));
+        let help = "1 for each condition of each VM, by its status; Accelerated is left out if emulation is configured";
+        let vm_conditions = ScrapedGauge::new("vm_condition", help);
+        let help = "1 for each VM, with its node, its desired state, the reason of its condition Ready, and its runner's version";
+        let vm_info = ScrapedGauge::new("vm_info", help);
+        let help = "Failed starts and unexpected ends of each VM since it last ran for 10 min";
+        let vm_restarts = ScrapedGauge::new("vm_restarts", help);
+        for metric in [&vm_conditions, &vm_info, &vm_restarts] {
+            registry.register_collector(Box::new(metric.clone()));
+        }
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "Version of the operator", version);
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
         let vm_start = Histogram::new([
@@ -104,10 +125,16 @@ impl Default for Metrics {
         );
         let help = "1 if the newest configuration file is in use, 0 if it is invalid";
         registry.register("settings_valid", help, settings_valid.clone());
+        let mut common = Registry::default();
+        common.register_collector(Box::new(ProcessCollector));
         Self {
+            work_queue: WorkQueueMetrics::new(&mut common),
+            common,
             vms,
             objects,
-            conditions,
+            vm_conditions,
+            vm_info,
+            vm_restarts,
             vm_start,
             requests,
             leader,
@@ -138,10 +165,11 @@ impl Metrics {
         self.backoff.get_or_create(&labels).set(objects);
     }
 
-    /// Counts a request to the API server.
-    pub fn requested(&self, verb: &'static str, resource: &str) {
+    /// Counts a request to the API server. `code` is the status code of the response, or `error`.
+    pub fn requested(&self, verb: &'static str, resource: &str, code: &str) {
+        let labels = [("verb", verb), ("resource", resource), ("code", code)];
         self.requests
-            .get_or_create(&[("verb", verb.to_owned()), ("resource", resource.to_owned())])
+            .get_or_create(&labels.map(|(name, value)| (name, value.to_owned())))
             .inc();
     }
 
@@ -167,7 +195,9 @@ impl Metrics {
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a string cannot fail.
-        let _ = encode(&mut text, &self.registry);
+        let _ = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &self.common))
+            .and_then(|()| encode_eof(&mut text));
         text
     }
 }

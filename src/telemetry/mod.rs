@@ -1,5 +1,7 @@
 //! Logs and metrics.
 
-pub mod conditions;
 pub mod logs;
 pub mod metrics;
+mod process;
+pub mod scraped;
+pub mod work_queue;

@@ -181,7 +181,7 @@ fn vm_metrics() -> Source {
 }
 
 fn alerts() -> Source {
-    const FILE: &str = "deploy/monitoring/rules.yaml";
+    const FILE: &str = "deploy/monitoring/base/rules.yaml";
     let text = std::fs::read_to_string(root().join(FILE)).unwrap();
     let rules: Value = serde_saphyr::from_str(&text).unwrap();
     let mut texts = Vec::new();

@@ -340,8 +340,10 @@ pub struct ClaimSpec {
     /// Volume attributes class. A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_attributes_class_name: Option<String>,
-    /// Volume mode: `Block` for a block device, or `Filesystem` for an image file in a file system.
-    pub volume_mode: String,
+    /// Volume mode: `Block` for a block device, or `Filesystem` for an image file in a file system. Default: the key
+    /// `diskPvc.volumeMode` of the operator's configuration, which is `Block` unless it is set. An existing PVC keeps its mode.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub volume_mode: Option<String>,
     /// Name of an existing volume to use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
@@ -357,7 +359,7 @@ impl Default for ClaimSpec {
             selector: None,
             storage_class_name: None,
             volume_attributes_class_name: None,
-            volume_mode: "Block".to_owned(),
+            volume_mode: None,
             volume_name: None,
         }
     }

@@ -1,25 +1,24 @@
 //! The context of each reconcile of a VM: cluster, stores, configuration and remembered state.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions;
 use crate::controllers::vm::images::ProgressCache;
+use crate::controllers::vm::metrics;
 use crate::controllers::vm::state::VmStates;
 use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, owner_of, vm_of,
 };
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::queue;
 use crate::k8s::registry::Registry;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::watch::Namespaces;
 use crate::k8s::writer::Writer;
 use crate::settings::Settings;
-use crate::telemetry::conditions::ConditionLabels;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
-use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -92,13 +91,7 @@ impl Context {
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
         let vms = Arc::new(PrimaryStore::default());
-        let reader = vms.reader();
-        cluster.metrics.conditions.set_source(move |sample| {
-            reader
-                .state()
-                .iter()
-                .for_each(|vm| condition_samples(vm, sample));
-        });
+        metrics::set_sources(&cluster.metrics, &vms);
         Self {
             states: VmStates::new(cluster.first_backoff, cluster.jitter),
             cluster,
@@ -160,43 +153,12 @@ impl Context {
 
     /// Updates the metrics that count VMs.
     pub fn update_metrics(&self) {
-        let (metrics, vms) = (&self.cluster.metrics, self.vms.reader().state());
-        metrics.set_vms(vms.iter().map(|vm| ready_reason(vm)));
+        let (figures, vms) = (&self.cluster.metrics, self.vms.reader().state());
+        figures.set_vms(vms.iter().map(|vm| metrics::ready_reason(vm)));
         let undecodable = i64::try_from(self.undecodable().len()).unwrap_or(i64::MAX);
-        metrics.undecodable.set(undecodable);
+        figures.undecodable.set(undecodable);
+        queue::update_depth(self);
     }
-}
-
-/// The samples of a VM's conditions. An emulated guest is no problem if its configuration says so, and no series of this metric
-/// has a reason, so the condition `Accelerated` is left out then.
-fn condition_samples(vm: &VirtualMachine, sample: &mut dyn FnMut(&ConditionLabels<'_>)) {
-    let conditions = status_conditions(vm);
-    let is_requested = conditions::emulation(conditions).is_some();
-    let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
-    for Condition { type_, status, .. } in conditions {
-        if type_ == conditions::ACCELERATED && status == "False" && !is_requested {
-            continue;
-        }
-        sample(&[
-            ("namespace", &namespace),
-            ("name", &name),
-            ("type", type_),
-            ("status", status),
-        ]);
-    }
-}
-
-fn status_conditions(vm: &VirtualMachine) -> &[Condition] {
-    vm.status
-        .as_ref()
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default()
-}
-
-/// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
-fn ready_reason(vm: &VirtualMachine) -> &str {
-    conditions::find(status_conditions(vm), conditions::READY)
-        .map_or("Unknown", |ready| ready.reason.as_str())
 }
 
 /// 16 random bytes in Base64, the format of the Java VM-Operator.

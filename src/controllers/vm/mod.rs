@@ -31,6 +31,7 @@ pub mod fetch;
 mod fixtures;
 pub mod gates;
 pub mod images;
+mod metrics;
 pub mod objects;
 pub mod observe;
 pub mod ownership;

@@ -12,11 +12,14 @@ use crate::k8s::client::request_info::request_info;
 use crate::k8s::client::timeout::Deadlines;
 use crate::k8s::leader::Leadership;
 use crate::telemetry::metrics::Metrics;
-use http::{Method, Request};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Request, Response};
 use kube::client::Body;
 use kube::{Client, Config};
 use std::sync::Arc;
-use tower::filter::FilterLayer;
+use std::task::{Context, Poll};
+use tower::{BoxError, Layer, Service};
 
 /// A write of an operator without leadership. It was not sent.
 #[derive(Debug, thiserror::Error)]
@@ -51,31 +54,73 @@ pub fn client_without_gate(config: Config, metrics: Arc<Metrics>) -> kube::Resul
     client(config, metrics, Leadership::alone(), Deadlines::default())
 }
 
-/// Counts requests, and rejects writes of an operator without leadership.
-pub fn layer(
+/// A layer that rejects writes of an operator without leadership, and counts requests by the code of their response.
+pub fn layer(metrics: Arc<Metrics>, leadership: Leadership) -> Gate {
+    Gate {
+        metrics,
+        leadership,
+    }
+}
+
+/// The layer of [`layer`].
+#[derive(Clone)]
+pub struct Gate {
     metrics: Arc<Metrics>,
     leadership: Leadership,
-) -> FilterLayer<impl Fn(Request<Body>) -> Result<Request<Body>, NotLeading> + Clone> {
-    FilterLayer::new(move |request: Request<Body>| {
-        if is_write(request.method()) && !leadership.leads() {
-            return Err(NotLeading);
+}
+
+impl<S> Layer<S> for Gate {
+    type Service = GateService<S>;
+
+    fn layer(&self, inner: S) -> GateService<S> {
+        let gate = self.clone();
+        GateService { inner, gate }
+    }
+}
+
+/// A service behind the gate.
+#[derive(Clone)]
+pub struct GateService<S> {
+    inner: S,
+    gate: Gate,
+}
+
+impl<S, B> Service<Request<Body>> for GateService<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if is_write(request.method()) && !self.gate.leadership.leads() {
+            return async { Err(NotLeading.into()) }.boxed();
         }
-        count(&request, &metrics);
-        Ok(request)
-    })
+        let (method, uri) = (request.method(), request.uri());
+        let query = uri.query().unwrap_or_default();
+        let (verb, resource) = request_info(method, uri.path(), query);
+        let metrics = self.gate.metrics.clone();
+        let answer = self.inner.call(request);
+        answer
+            .map(move |answer| {
+                let code = answer.as_ref().map(|answer| answer.status());
+                let code = code.as_ref().map_or("error", |code| code.as_str());
+                metrics.requested(verb, &resource, code);
+                answer.map_err(Into::into)
+            })
+            .boxed()
+    }
 }
 
 fn is_write(method: &Method) -> bool {
     method != Method::GET && method != Method::HEAD
-}
-
-fn count(request: &Request<Body>, metrics: &Metrics) {
-    let (verb, resource) = request_info(
-        request.method(),
-        request.uri().path(),
-        request.uri().query().unwrap_or_default(),
-    );
-    metrics.requested(verb, &resource);
 }
 
 #[cfg(test)]
@@ -87,7 +132,10 @@ mod tests {
     use std::time::Duration;
 
     /// An overloaded server, its request count, and a client of it.
-    async fn overloaded(leadership: Leadership) -> (Arc<AtomicUsize>, Client) {
+    async fn overloaded(
+        leadership: Leadership,
+        metrics: Arc<Metrics>,
+    ) -> (Arc<AtomicUsize>, Client) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = requests.clone();
         let answer = async move || {
@@ -109,19 +157,15 @@ mod tests {
             async move { axum::serve(listener, axum::Router::new().fallback(answer)).await },
         );
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = client(
-            Config::new(url),
-            Arc::default(),
-            leadership,
-            Deadlines::default(),
-        );
+        let client = client(Config::new(url), metrics, leadership, Deadlines::default());
         (requests, client.unwrap())
     }
 
     #[tokio::test]
     async fn a_write_that_was_put_off_is_not_sent_again_when_the_lead_has_ended() {
         let leadership = Leadership::leading_for(Duration::from_millis(800));
-        let (requests, client) = overloaded(leadership.clone()).await;
+        let metrics = Arc::<Metrics>::default();
+        let (requests, client) = overloaded(leadership.clone(), metrics.clone()).await;
         let write = || {
             Request::patch("/api/v1/namespaces/a/pods/b")
                 .body(Vec::new())
@@ -149,6 +193,25 @@ mod tests {
             .unwrap();
         client.request::<serde_json::Value>(read).await.unwrap_err();
         assert_eq!(requests.load(Ordering::Relaxed), 2);
+        let text = metrics.text();
+        let counted = |verb: &str| {
+            let labels = format!(r#"{{verb="{verb}",resource="pods",code="429"}} 1"#);
+            text.contains(&format!("vm_operator_api_requests_total{labels}"))
+        };
+        assert!(counted("patch") && counted("get"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn request_without_a_response_is_counted_as_an_error() {
+        let metrics = Arc::<Metrics>::default();
+        let closed = tower::service_fn(async |_: Request<Body>| {
+            Err::<Response<Body>, _>(std::io::Error::other("closed"))
+        });
+        let mut service = layer(metrics.clone(), Leadership::alone()).layer(closed);
+        let request = Request::get("/version").body(Body::empty()).unwrap();
+        service.call(request).await.unwrap_err();
+        let line = r#"vm_operator_api_requests_total{verb="get",resource="other",code="error"} 1"#;
+        assert!(metrics.text().contains(line), "{}", metrics.text());
     }
 
     #[test]

@@ -172,3 +172,26 @@ async fn each_command_that_is_shown_is_taken() {
     let taken = taken.lines().count();
     assert!(taken >= 100, "only {taken} commands were found");
 }
+
+/// The first command of a page, as it is printed.
+fn first_command(page: &str) -> String {
+    let block = page.split("```").nth(1).unwrap_or_default();
+    block.trim().lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test]
+async fn first_command_of_each_runbook_works_as_printed() {
+    let world = World::new("runbooks").await;
+    prepare(&world).await;
+    let folder = root().join("docs/runbooks");
+    let mut tried = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let command = first_command(&std::fs::read_to_string(&path).unwrap());
+        assert!(command.starts_with("kubectl "), "{}", path.display());
+        let result = world.shell(&command);
+        assert!(result.is_ok(), "{}: {command}: {result:?}", path.display());
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
+}

@@ -159,6 +159,19 @@ async fn every_overlay_is_admitted() {
             (&patched["accessModes"], &patched["storageClassName"]),
             (&json!([mode]), &json!(class))
         );
+        // The operator creates the same PVC if the manifest is left out.
+        let objects = world.kustomize(&format!("deploy/overlays/{overlay}"));
+        let mut texts = objects
+            .iter()
+            .filter_map(|object| object["data"]["config.yaml"].as_str());
+        let (settings, _) = Settings::parse(texts.next().unwrap(), overlay).unwrap();
+        let created = settings.reconciler.image_repository;
+        assert_eq!(created.access_modes, [mode]);
+        assert_eq!(created.storage_class_name.as_deref(), Some(class));
+        assert_eq!(
+            created.size.to_quantity(),
+            patched["resources"]["requests"]["storage"]
+        );
     }
 }
 
@@ -201,72 +214,4 @@ async fn the_component_without_device_plugin_removes_the_plugin_and_its_setting(
     let reduced = with_component("deploy/overlays/local");
     assert_eq!(kvm_resource(&reduced), None);
     assert_eq!(kinds(&reduced), kinds(&overlay));
-}
-
-/// This cluster does not have the kinds of the Prometheus operator. The rendered names match the installed ones.
-#[tokio::test]
-async fn monitoring_scrapes_the_operator_that_is_installed() {
-    let world = World::new("monitoring").await;
-    let find = |objects: &[Value], kind: &str| {
-        let mut found = objects
-            .iter()
-            .filter(|object| object["kind"] == kind)
-            .cloned();
-        found.next().unwrap_or_else(|| panic!("no {kind}"))
-    };
-    let installed = find(&world.kustomize("deploy"), "Deployment");
-    let pod = &installed["spec"]["template"];
-    let rendered = world.kustomize("deploy/monitoring");
-    assert_eq!(rendered.len(), 4);
-
-    // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
-    let monitor = rendered.iter().find(|object| {
-        object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator"
-    });
-    let monitor = monitor.unwrap();
-    let selected = monitor["spec"]["selector"]["matchLabels"]
-        .as_object()
-        .unwrap();
-    assert!(
-        selected
-            .iter()
-            .all(|(name, value)| pod["metadata"]["labels"][name] == *value),
-        "{selected:?}"
-    );
-    let [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        .as_array()
-        .unwrap()
-        .as_slice()
-    else {
-        panic!("one port")
-    };
-    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
-    assert!(
-        ports.iter().any(|port| port["name"] == endpoint["port"]),
-        "{ports:?}"
-    );
-    assert_eq!(endpoint["path"], "/metrics");
-
-    let rules = find(&rendered, "PrometheusRule");
-    assert!(
-        rules["spec"]["groups"][0]["rules"]
-            .as_array()
-            .unwrap()
-            .len()
-            > 4
-    );
-    let dashboard = find(&rendered, "ConfigMap");
-    world.dry_run_apply(&dashboard).await.unwrap();
-    assert_eq!(
-        dashboard["metadata"]["labels"]["grafana_dashboard"], "1",
-        "Grafana's sidecar finds it"
-    );
-    let text = dashboard["data"]["dashboard.json"].as_str().unwrap();
-    assert!(
-        serde_json::from_str::<Value>(text).unwrap()["panels"]
-            .as_array()
-            .unwrap()
-            .len()
-            > 4
-    );
 }

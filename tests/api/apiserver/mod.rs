@@ -14,6 +14,8 @@
 //! | `ratcheting` | edits of objects that were stored before a rule existed |
 //! | `generated` | thousands of objects that the Java VM-Operator can run |
 //! | `status` | the owners of status fields |
+//! | `monitoring` | the objects of `deploy/monitoring`, and a scrape of an operator |
+//! | `roles` | the ClusterRoles for users of VMs |
 //! | `settings` | changes of the operator's configuration file |
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
@@ -31,10 +33,12 @@ mod definition;
 mod definitions;
 mod generated;
 mod leader;
+mod monitoring;
 mod objects;
 mod policy;
 mod ratcheting;
 mod reports;
+mod roles;
 mod services;
 mod settings;
 mod status;

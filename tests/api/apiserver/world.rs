@@ -131,7 +131,8 @@ impl World {
             object["kind"].as_str().unwrap(),
         ));
         match object["kind"].as_str().unwrap() {
-            "CustomResourceDefinition"
+            "ClusterRole"
+            | "CustomResourceDefinition"
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => Api::all_with(self.client.clone(), &resource),
             _ => Api::namespaced_with(self.client.clone(), &self.namespace, &resource),

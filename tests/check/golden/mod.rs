@@ -18,13 +18,15 @@ mod takeover;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::observe::Observed;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings};
+use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings, VolumeMode};
+use vm_operator::telemetry::metrics::Metrics;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -183,6 +185,12 @@ fn a_vm_with_the_shipped_configuration_uses_kvm_where_it_is_present() {
         let other = shipped(&format!("overlays/{overlay}/config-map.yaml"));
         assert_eq!(other.accelerator, settings.accelerator, "{overlay}");
     }
+    let modes = ["local-path", "rook-ceph"].map(|overlay| {
+        shipped(&format!("overlays/{overlay}/config-map.yaml"))
+            .disk_pvc
+            .volume_mode
+    });
+    assert_eq!(modes, [VolumeMode::Filesystem, VolumeMode::Block]);
     golden(
         "shipped",
         &objects_with("tests/check/golden/smallest.yaml", settings),
@@ -211,4 +219,28 @@ fn the_definitions_in_crds_are_those_of_the_code() {
     for (name, text) in crd_files().unwrap() {
         is_current(&format!("crds/{name}"), &text);
     }
+}
+
+/// Metrics of the operator with at least one sample each. A metric with labels is served only with a sample.
+fn sample_metrics() -> Metrics {
+    let metrics = Metrics::default();
+    metrics.reconciled("vm", "Done", 0.0);
+    metrics.set_backoff("vm", 0);
+    metrics.requested("get", "vms", "200");
+    metrics.set_vms(["Running"].into_iter());
+    metrics.set_stored("vms", 1);
+    metrics.work_queue.added("vm");
+    metrics.work_queue.retried("vm");
+    metrics.work_queue.started("vm", Duration::ZERO);
+    metrics.work_queue.set_depth("vm", 0);
+    let vm = [("namespace", ""), ("name", "")];
+    let condition = [vm[0], vm[1], ("type", ""), ("status", "")];
+    metrics
+        .vm_conditions
+        .set_source(move |sample| sample(&condition, 1));
+    let info = ["node", "state", "reason", "runner_version"].map(|name| (name, ""));
+    let info = [&vm[..], &info].concat();
+    metrics.vm_info.set_source(move |sample| sample(&info, 1));
+    metrics.vm_restarts.set_source(move |sample| sample(&vm, 0));
+    metrics
 }

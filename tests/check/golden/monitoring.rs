@@ -1,50 +1,53 @@
-//! The metrics in the dashboard and the alert rules exist.
+//! The metrics in the dashboards and the alert rules exist, and each alert has a runbook.
 
-use super::{json_of, root, vm_of};
+use super::{json_of, root, sample_metrics, vm_of};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use vm_operator::api::runner::metrics;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
-use vm_operator::telemetry::metrics::Metrics;
 
-/// The operator's metrics, as Prometheus stores them.
+const DASHBOARDS: [&str; 3] = ["dashboard.json", "vms.json", "vm.json"];
+
+/// Prefixes of the metrics of operators and VMs.
+const PREFIXES: [&str; 5] = [
+    "vm_operator_",
+    "vmoperator_",
+    "kubevirt_vmi_",
+    "process_",
+    "workqueue_",
+];
+
+fn text(file: &str) -> String {
+    let directory = root().join("deploy/monitoring/base");
+    std::fs::read_to_string(directory.join(file)).unwrap()
+}
+
+/// The metrics of operators and VMs, as Prometheus stores them.
 fn served() -> BTreeSet<String> {
-    let metrics = Metrics::default();
-    metrics.reconciled("vm", "Done", 0.0);
-    metrics.set_backoff("vm", 0);
-    metrics.requested("get", "vms");
-    metrics.set_vms(["Running"].into_iter());
-    metrics.set_stored("vms", 1);
-    metrics.conditions.set_source(|sample| {
-        sample(&[
-            ("namespace", ""),
-            ("name", ""),
-            ("type", ""),
-            ("status", ""),
-        ]);
-    });
-    let text = metrics.text();
+    let text = sample_metrics().text();
     let samples = text.lines().filter(|line| !line.starts_with('#'));
-    samples
-        .map(|line| line.split([' ', '{']).next().unwrap().to_owned())
-        .collect()
+    let operator = samples.map(|line| line.split([' ', '{']).next().unwrap());
+    let vms = metrics::ALL.iter().map(|metric| metric.name);
+    operator.chain(vms).map(str::to_owned).collect()
 }
 
 fn named(file: &str) -> BTreeSet<String> {
-    let text = std::fs::read_to_string(root().join("deploy/monitoring").join(file)).unwrap();
+    let text = text(file);
     let words = text
         .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
         .map(str::to_owned);
     words
-        .filter(|word| word.starts_with("vm_operator_"))
+        .filter(|word| PREFIXES.iter().any(|prefix| word.starts_with(prefix)))
         .collect()
 }
 
 #[test]
-fn dashboard_and_alerts_name_figures_that_are_served() {
+fn dashboards_and_alerts_name_metrics_that_are_served() {
     let served = served();
-    for file in ["dashboard.json", "rules.yaml"] {
+    let mut shown = BTreeSet::new();
+    for file in DASHBOARDS.into_iter().chain(["rules.yaml"]) {
         let named = named(file);
         assert!(named.len() > 4, "{file}: {named:?}");
         let unknown: Vec<_> = named.difference(&served).collect();
@@ -52,34 +55,37 @@ fn dashboard_and_alerts_name_figures_that_are_served() {
             unknown.is_empty(),
             "{file} names what is not served: {unknown:?}"
         );
+        shown.extend(named);
     }
-    // Each metric is shown somewhere, a histogram by one of its series.
-    let shown: BTreeSet<_> = named("dashboard.json")
-        .union(&named("rules.yaml"))
-        .cloned()
-        .collect();
-    let shown = |name: &String| {
+    // Each metric is shown somewhere, a histogram by one of its series, and the sum of user and kernel time by its parts.
+    let is_shown = |name: &String| {
         let stem = ["_bucket", "_sum", "_count"]
             .iter()
             .find_map(|end| name.strip_suffix(end));
         shown.contains(name) || stem.is_some_and(|stem| shown.contains(&format!("{stem}_bucket")))
     };
-    assert_eq!(
-        served
-            .iter()
-            .filter(|name| !shown(name))
-            .collect::<Vec<_>>(),
-        [""; 0]
-    );
+    let hidden: Vec<_> = served.iter().filter(|name| !is_shown(name)).collect();
+    assert_eq!(hidden, [""; 0]);
+}
+
+fn monitors() -> Vec<Value> {
+    text("pod-monitor.yaml")
+        .split("\n---\n")
+        .map(|one| serde_saphyr::from_str(one).unwrap())
+        .collect()
+}
+
+fn endpoint(monitor: &Value) -> Value {
+    let endpoints = monitor["spec"]["podMetricsEndpoints"].as_array().unwrap();
+    let [endpoint] = endpoints.as_slice() else {
+        panic!("one port")
+    };
+    endpoint.clone()
 }
 
 #[test]
-fn the_pods_of_vms_are_scraped() {
-    let text = std::fs::read_to_string(root().join("deploy/monitoring/pod-monitor.yaml")).unwrap();
-    let monitors: Vec<Value> = text
-        .split("\n---\n")
-        .map(|one| serde_saphyr::from_str(one).unwrap())
-        .collect();
+fn the_pods_of_vms_are_scraped_at_their_port() {
+    let monitors = monitors();
     let monitor = monitors
         .iter()
         .find(|monitor| monitor["metadata"]["name"] == "vm-runner")
@@ -87,22 +93,12 @@ fn the_pods_of_vms_are_scraped() {
     let spec =
         json!({"metricsPort": 9555, "vm": {"maximumRam": "1Gi", "networks": [{"user": {}}]}});
     let pod = json_of(&objects::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap()).pod);
+    let labels = &pod["metadata"]["labels"];
     let selected = monitor["spec"]["selector"]["matchLabels"]
         .as_object()
         .unwrap();
-    assert!(
-        selected.len() == 2
-            && selected
-                .iter()
-                .all(|(name, value)| pod["metadata"]["labels"][name] == *value)
-    );
-    let [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        .as_array()
-        .unwrap()
-        .as_slice()
-    else {
-        panic!("one port")
-    };
+    assert!(selected.len() == 2 && selected.iter().all(|(name, value)| labels[name] == *value));
+    let endpoint = endpoint(monitor);
     let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
     let scraped: Vec<_> = ports
         .iter()
@@ -113,24 +109,40 @@ fn the_pods_of_vms_are_scraped() {
         (1, &json!(9555)),
         "{ports:?}"
     );
-    // Samples have labels that Prometheus adds, too. The labels of the samples win.
+    assert_eq!(endpoint["path"], "/metrics");
+    // The label of the pod from which the target gets the VM's name.
     assert_eq!(
-        (&endpoint["path"], &endpoint["honorLabels"]),
-        (&json!("/metrics"), &json!(true))
+        labels["app.kubernetes.io/instance"],
+        pod["metadata"]["name"]
     );
 }
 
 #[test]
-fn the_dashboard_is_json() {
-    let text = std::fs::read_to_string(root().join("deploy/monitoring/dashboard.json")).unwrap();
-    let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
-    for panel in dashboard["panels"].as_array().unwrap() {
-        assert!(
-            panel["targets"]
-                .as_array()
-                .is_some_and(|targets| !targets.is_empty()),
-            "{}",
-            panel["title"]
-        );
+fn samples_cannot_replace_the_labels_of_their_target() {
+    for monitor in monitors() {
+        assert!(endpoint(&monitor)["honorLabels"].is_null(), "{monitor}");
     }
+}
+
+#[test]
+fn each_alert_has_a_runbook_and_each_runbook_an_alert() {
+    let rules: Value = serde_saphyr::from_str(&text("rules.yaml")).unwrap();
+    let groups = rules["spec"]["groups"].as_array().unwrap();
+    let rules = groups
+        .iter()
+        .flat_map(|group| group["rules"].as_array().unwrap());
+    let mut pages = BTreeSet::new();
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        let url = rule["annotations"]["runbook_url"].as_str().unwrap();
+        assert_eq!(url, format!("docs/runbooks/{name}.md"));
+        let page = std::fs::read_to_string(root().join(url)).unwrap();
+        assert!(page.starts_with(&format!("# {name}\n")), "{url}");
+        pages.insert(format!("{name}.md"));
+    }
+    let files = std::fs::read_dir(root().join("docs/runbooks")).unwrap();
+    let files: BTreeSet<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(files, pages);
 }

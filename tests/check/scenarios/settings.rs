@@ -44,6 +44,66 @@ async fn new_configuration_is_used_at_the_next_start_and_changes_no_running_vm()
     );
 }
 
+/// The volume mode of the PVC of the disk, and whether the pod has the disk as a block device.
+fn disk_form(world: &World) -> (Value, bool) {
+    let claim = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let devices = &pod["spec"]["containers"][0]["volumeDevices"];
+    (claim["spec"]["volumeMode"].clone(), devices.is_array())
+}
+
+#[tokio::test]
+async fn disk_without_a_volume_mode_gets_the_configured_one() {
+    let with_mode = |mode: Value| {
+        let mut machine = one_disk();
+        let spec = json!({"resources": {"requests": {"storage": "1Gi"}}});
+        machine["disks"][0]["volumeClaimTemplate"]["spec"] = spec;
+        if !mode.is_null() {
+            machine["disks"][0]["volumeClaimTemplate"]["spec"]["volumeMode"] = mode;
+        }
+        machine
+    };
+    for (setting, field, mode) in [
+        ("{}", json!(null), "Block"),
+        ("{volumeMode: Filesystem}", json!(null), "Filesystem"),
+        ("{volumeMode: Filesystem}", json!("Block"), "Block"),
+        ("{volumeMode: Block}", json!("Filesystem"), "Filesystem"),
+    ] {
+        let mut world = World::new(with_mode(field.clone()));
+        world.ctx.settings = settings(&format!("diskPvc: {setting}"));
+        world.settle().await;
+        let expected = (json!(mode), mode == "Block");
+        assert_eq!(disk_form(&world), expected, "{setting} {field}");
+    }
+}
+
+#[tokio::test]
+async fn new_default_volume_mode_changes_no_existing_claim_and_no_running_vm() {
+    let mut world = running().await;
+    reload(&mut world, "diskPvc: {volumeMode: Filesystem}");
+    world.api.requests();
+    assert_eq!(world.step().await, [""; 0], "the running VM is left alone");
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!(disk_form(&world), (json!("Block"), true));
+}
+
+#[tokio::test]
+async fn deleted_pending_claim_is_created_in_the_new_default_volume_mode() {
+    let mut machine = one_disk();
+    machine["disks"][0]["volumeClaimTemplate"]["spec"] =
+        json!({"resources": {"requests": {"storage": "1Gi"}}});
+    let mut world = World::new(machine);
+    world.settle().await;
+    assert_eq!(disk_form(&world), (json!("Block"), true));
+    reload(&mut world, "diskPvc: {volumeMode: Filesystem}");
+    world.settle().await;
+    world.api.remove(CLAIMS, "vm-system-disk");
+    world.api.remove(PODS, "vm");
+    world.settle().await;
+    assert_eq!(disk_form(&world), (json!("Filesystem"), false));
+}
+
 #[tokio::test]
 async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
     let mut world = running().await;

@@ -211,7 +211,7 @@ impl Server {
         server
     }
 
-    /// Starts the scheduler, the garbage collector and the controller that creates default service accounts. The
+    /// Starts the scheduler, the garbage collector, and the controllers of default service accounts and aggregated roles. The
     /// garbage collector discovers new kinds only every 30 s, so install definitions first.
     pub fn start_controllers(&self) {
         let common = [
@@ -221,7 +221,7 @@ impl Server {
         ];
         self.spawn("kube-scheduler", &common);
         let controllers = [
-            "--controllers=garbage-collector-controller,serviceaccount-controller",
+            "--controllers=garbage-collector-controller,serviceaccount-controller,clusterrole-aggregation-controller",
             "--kube-api-qps=100",
             "--kube-api-burst=200",
         ];

@@ -379,7 +379,7 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec",
-        "self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
+        "!has(self.volumeMode) || self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
          && 'storage' in self.resources.requests",
         "needs resources.requests.storage: in Filesystem mode it is the size of the disk's image file",
     ),

@@ -31,11 +31,12 @@ pub(super) fn explain(
         .into_iter()
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
     {
-        let (claim, note) = (name(claim), &warning.note);
-        return Diagnosis::documented(
-            Reason::ProvisioningFailed,
-            &format!("PVC {claim:?} gets no volume ({note})"),
-            &claim,
+        let (name, note) = (name(claim), &warning.note);
+        let problem = format!("PVC {name:?} gets no volume ({note})");
+        return with_setting(
+            claim,
+            pod,
+            Diagnosis::documented(Reason::ProvisioningFailed, &problem, &name),
         );
     }
     // A class often provides a volume only after the pod has a node; without a class, the volume must exist.
@@ -43,11 +44,12 @@ pub(super) fn explain(
         .iter()
         .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
     {
-        let claim = name(claim);
-        return Diagnosis::documented(
-            Reason::ClaimPending,
-            &format!("PVC {claim:?} has no volume ({message})"),
-            &claim,
+        let name = name(claim);
+        let problem = format!("PVC {name:?} has no volume ({message})");
+        return with_setting(
+            claim,
+            pod,
+            Diagnosis::documented(Reason::ClaimPending, &problem, &name),
         );
     }
     let missing = missing_resources(message);
@@ -67,6 +69,31 @@ pub(super) fn explain(
         &format!("{problem} ({message})"),
         pod.metadata.name.as_deref().unwrap_or_default(),
     )
+}
+
+/// The diagnosis with the setting that fits the PVC to its storage class. Whether a class supports a mode is in no object.
+fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagnosis {
+    let name = claim.metadata.name.as_deref().unwrap_or_default();
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    let setting = if name == names::IMAGE_REPOSITORY_CLAIM {
+        format!(
+            "if the storage class does not support the access mode {}, set imageRepository.accessModes: [ReadWriteOnce] in the \
+             operator's ConfigMap, or the mode in the manifest of the PVC. Then run kubectl delete pvc {name}. Otherwise",
+            claim.spec.access_modes.join(", ")
+        )
+    } else if claim.spec.volume_mode.as_deref() == Some("Block") {
+        format!(
+            "if the storage class provides no block volumes, set volumeMode: Filesystem in the disk's volumeClaimTemplate.spec or, \
+             for all disks without volumeMode, diskPvc.volumeMode: Filesystem in the operator's ConfigMap. Then run kubectl delete \
+             pvc {name}, and kubectl delete pod {pod}. Otherwise"
+        )
+    } else {
+        return diagnosis;
+    };
+    Diagnosis {
+        next_step: format!("{setting} {}", diagnosis.next_step),
+        ..diagnosis
+    }
 }
 
 /// Whether the scheduler's message is about missing volumes or PVCs. A volume on another node is not missing.

@@ -232,6 +232,53 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
 }
 
 #[test]
+fn claim_that_does_not_fit_its_class_is_explained_with_the_setting() {
+    let with = |name: &str, spec: Value| {
+        let mut observed = with_claim(unschedulable_for(10, UNBOUND), name, "nfs", "Pending");
+        let claim = json!({"metadata": {"name": name, "uid": "1"}, "spec": spec, "status": {"phase": "Pending"}});
+        let claim = serde_json::from_value(claim).unwrap();
+        observed.claims.insert(name.to_owned(), Arc::new(claim));
+        observed
+    };
+    let block = with(
+        "vm-system-disk",
+        json!({"storageClassName": "nfs", "volumeMode": "Block"}),
+    );
+    let settings = [
+        "volumeMode: Filesystem",
+        "diskPvc.volumeMode",
+        "kubectl delete pvc vm-system-disk",
+        "kubectl delete pod vm",
+    ];
+    is_explained(&block, Reason::ClaimPending, &settings);
+    let note = "only supports filesystem volumes";
+    let failed = warned(block, "1", "ProvisioningFailed", note);
+    is_explained(&failed, Reason::ProvisioningFailed, &settings);
+    let file = with(
+        "vm-system-disk",
+        json!({"storageClassName": "nfs", "volumeMode": "Filesystem"}),
+    );
+    assert!(!explain(&file).unwrap().to_string().contains("diskPvc"));
+
+    let name = "vmop-image-repository";
+    let mut observed = with(
+        name,
+        json!({"volumeMode": "Filesystem", "accessModes": ["ReadOnlyMany"]}),
+    );
+    observed.image_repository = observed.claims.remove(name);
+    let fetch = of_fetch(&observed, &observed.pod.clone().unwrap())
+        .0
+        .unwrap();
+    for words in [
+        "ReadOnlyMany",
+        "imageRepository.accessModes: [ReadWriteOnce]",
+        "kubectl delete pvc vmop-image-repository",
+    ] {
+        assert!(fetch.to_string().contains(words), "{fetch}");
+    }
+}
+
+#[test]
 fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
     let mut observed = with_claim(
         unschedulable_for(60, UNBOUND),

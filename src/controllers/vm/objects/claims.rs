@@ -75,7 +75,7 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
             selector: spec.selector,
             storage_class_name: spec.storage_class_name,
             volume_attributes_class_name: spec.volume_attributes_class_name,
-            volume_mode: Some(spec.volume_mode),
+            volume_mode: spec.volume_mode,
             volume_name: spec.volume_name,
         }),
         status: None,

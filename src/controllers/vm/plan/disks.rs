@@ -6,6 +6,7 @@ use crate::api::vm::{ClaimMetadata, ClaimSpec, names};
 use crate::controllers::vm::observe::{self, Observed};
 use crate::controllers::vm::plan::invalid;
 use crate::controllers::vm::views::{ClaimView, owner_of};
+use crate::settings::VolumeMode;
 use kube::ResourceExt;
 
 /// A disk with a PVC.
@@ -89,7 +90,10 @@ impl DiskPlan {
 }
 
 /// The disks with PVCs, in the order of `spec.vm.disks`.
-pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Diagnosis> {
+pub(super) fn disks(
+    observed: &Observed,
+    default_mode: VolumeMode,
+) -> Result<Vec<DiskPlan>, Diagnosis> {
     let vm = &observed.vm;
     let disks = vm.spec.vm.disks.iter().enumerate();
     let templates = disks.filter_map(|(i, disk)| Some((i, disk.volume_claim_template.as_ref()?)));
@@ -109,12 +113,13 @@ pub(super) fn disks(observed: &Observed) -> Result<Vec<DiskPlan>, Diagnosis> {
                 "give the disk another name",
             );
         }
-        let spec = template.spec.clone().unwrap_or_default();
+        let template_spec = template.spec.clone().unwrap_or_default();
+        let spec = with_mode(template_spec.clone(), present, default_mode);
         let size = configured_size(&spec);
         let bytes = size.map(|(_, bytes)| bytes);
         let place = place(&format!("{field}.spec"), &spec, bytes, present)?;
         let changes = present
-            .map(|present| changes(&spec, size, present))
+            .map(|present| changes(&template_spec, size, present))
             .unwrap_or_default();
         plans.push(DiskPlan {
             name,
@@ -155,17 +160,24 @@ fn configured_size(spec: &ClaimSpec) -> Option<(&str, Bytes)> {
     Some((text, text.parse().ok()?))
 }
 
-/// The form of the disk in the pod. The volume mode of an existing PVC counts, because it cannot change.
+/// The spec with a volume mode. That of an existing PVC counts, because it cannot change.
+fn with_mode(spec: ClaimSpec, present: Option<&ClaimView>, default_mode: VolumeMode) -> ClaimSpec {
+    let present = present.and_then(|claim| claim.spec.volume_mode.clone());
+    let mode = present.or(spec.volume_mode);
+    ClaimSpec {
+        volume_mode: Some(mode.unwrap_or_else(|| default_mode.as_str().to_owned())),
+        ..spec
+    }
+}
+
+/// The form of the disk in the pod.
 fn place(
     field: &str,
     spec: &ClaimSpec,
     configured: Option<Bytes>,
     present: Option<&ClaimView>,
 ) -> Result<Place, Diagnosis> {
-    let mode = present
-        .and_then(|claim| claim.spec.volume_mode.as_ref())
-        .unwrap_or(&spec.volume_mode);
-    match mode.as_str() {
+    match spec.volume_mode.as_deref().unwrap_or_default() {
         "Block" => Ok(Place::Device),
         "Filesystem" => {
             let capacity = present
@@ -206,8 +218,8 @@ fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -
         _ => None,
     };
     let class = spec.storage_class_name.as_ref();
-    // `Block` is also the mode of templates without a mode.
-    let mode = Some(&spec.volume_mode).filter(|mode| *mode != "Block");
+    // Earlier definitions of VMs wrote `Block` into templates without a mode.
+    let mode = spec.volume_mode.as_ref().filter(|mode| *mode != "Block");
     let changes = [
         immutable(
             "storageClassName",

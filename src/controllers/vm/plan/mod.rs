@@ -110,7 +110,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let vm = &observed.vm;
     let spec = &vm.spec;
     let name = checked_name(vm)?;
-    let disks = disks::disks(observed)?;
+    let disks = disks::disks(observed, settings.disk_pvc.volume_mode)?;
     let forwards = machine::forwards(&spec.vm, spec.metrics_port)?;
     let sizes = machine::sizes(&spec.vm)?;
     let fetches = fetches(observed, settings);

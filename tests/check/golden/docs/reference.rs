@@ -1,6 +1,7 @@
 //! The pages of `docs/reference/`.
 
 use super::super::fields::LATER;
+use super::super::sample_metrics;
 use super::{cell, schema_rows};
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
@@ -9,7 +10,6 @@ use vm_operator::api::conditions::{self, ConditionReason};
 use vm_operator::api::runner::metrics;
 use vm_operator::api::vm::{self, names};
 use vm_operator::settings::Settings;
-use vm_operator::telemetry::metrics::Metrics;
 
 const FIELDS: &str = "| field | type | default | limits | description |\n|---|---|---|---|---|\n";
 const SPEC: &str = "# VirtualMachine: `spec`\n\n\
@@ -161,21 +161,7 @@ fn settings() -> String {
 
 /// Rows for all metrics, from the output of `/metrics`.
 fn metrics() -> String {
-    let metrics = Metrics::default();
-    // A metric with labels is served only with a value.
-    metrics.reconciled("vm", "ok", 0.0);
-    metrics.set_backoff("vm", 0);
-    metrics.requested("get", "vms");
-    metrics.set_vms(["Running"].into_iter());
-    metrics.set_stored("vms", 1);
-    metrics.conditions.set_source(|sample| {
-        sample(&[
-            ("namespace", ""),
-            ("name", ""),
-            ("type", ""),
-            ("status", ""),
-        ]);
-    });
+    let metrics = sample_metrics();
     let served = metrics.text();
     let mut text = String::new();
     for line in served.lines() {
@@ -191,10 +177,10 @@ fn metrics() -> String {
                 .strip_prefix(' ')
         });
         let kind = kind.unwrap_or_default();
-        let full = if kind == "counter" {
-            format!("{name}_total")
-        } else {
-            name.to_owned()
+        let full = match kind {
+            "counter" => format!("{name}_total"),
+            "info" => format!("{name}_info"),
+            _ => name.to_owned(),
         };
         let counted = match kind {
             "histogram" => format!("{name}_count"),
