@@ -159,9 +159,11 @@ async fn each_command_that_is_shown_is_taken() {
                 .iter()
                 .map(|folder| format!("{}: no test applies {folder}", page.name)),
         );
-        let script = ["vmop-demo", "team-red"].iter().fold(script, |script, name| {
-            script.replace(name, &world.namespace)
-        });
+        let script = ["vmop-demo", "team-red"]
+            .iter()
+            .fold(script, |script, name| {
+                script.replace(name, &world.namespace)
+            });
         let error = run(&script, reader.path());
         wrong.extend(error.map(|error| format!("{}: {error}", page.name)));
     }

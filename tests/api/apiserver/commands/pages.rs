@@ -12,7 +12,7 @@ pub struct Block {
 pub struct Page {
     pub name: String,
     pub blocks: Vec<Block>,
-    /// Commands in inline code.
+    /// Commands in inline code, without names of subcommands such as `kubectl config use-context`.
     pub inline: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ fn page(name: String) -> Page {
     let code = prose.split('`').skip(1).step_by(2);
     let inline = code
         .map(|code| code.replace('\n', " "))
-        .filter(|code| code.split_whitespace().count() > 2)
+        .filter(|code| code.split_whitespace().count() > 3)
         .filter(|code| is_complete(code))
         .collect();
     Page {
@@ -71,7 +71,11 @@ pub fn complete_lines(block: &str) -> impl Iterator<Item = &str> {
 
 fn is_assignment(line: &str) -> bool {
     let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
-    let is_value = |value: &str| value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_value = |value: &str| {
+        value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     line.split_once('=')
         .is_some_and(|(name, value)| is_name(name) && is_value(value))
 }
