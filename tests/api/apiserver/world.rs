@@ -176,31 +176,6 @@ impl World {
             .await
     }
 
-    /// The output of a command that runs at the root of the repository, or its error. The test's namespace is the
-    /// default.
-    pub fn shell(&self, command: &str) -> Result<String, String> {
-        let kubectl = format!(
-            "{} --namespace {} ",
-            server().path("kubectl").display(),
-            self.namespace
-        );
-        let command = command.replacen("kubectl ", &kubectl, 1);
-        let mut shell = Command::new("bash");
-        shell
-            .args(["-c", &command])
-            .current_dir(root())
-            .env("KUBECONFIG", server().path("kubeconfig"));
-        // kubectl must not use the cached kinds of another cluster.
-        shell.env("KUBECACHEDIR", server().path("kubectl-cache"));
-        let output = shell.output().expect("bash is missing");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() {
-            Ok(text(&output.stdout))
-        } else {
-            Err(text(&output.stderr))
-        }
-    }
-
     /// The objects of a kustomization.
     pub fn kustomize(&self, directory: &str) -> Vec<Value> {
         let output = Command::new(server().path("kubectl"))

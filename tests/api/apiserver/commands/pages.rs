@@ -12,7 +12,7 @@ pub struct Block {
 pub struct Page {
     pub name: String,
     pub blocks: Vec<Block>,
-    /// Commands in inline code.
+    /// Commands in inline code, without names of subcommands such as `kubectl config use-context`.
     pub inline: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ fn page(name: String) -> Page {
     let code = prose.split('`').skip(1).step_by(2);
     let inline = code
         .map(|code| code.replace('\n', " "))
-        .filter(|code| code.split_whitespace().count() > 2)
+        .filter(|code| code.split_whitespace().count() > 3)
         .filter(|code| is_complete(code))
         .collect();
     Page {

@@ -78,8 +78,17 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
 
 /// The texts as sentences.
 fn sentences(texts: &[String]) -> String {
-    let sentence = |text: &String| text[..1].to_uppercase() + &text[1..];
-    texts.iter().map(sentence).collect::<Vec<_>>().join(". ")
+    let sentence = |text: &String| {
+        let mut rest = text.chars();
+        let first = rest.next();
+        first
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .chain(rest)
+            .collect()
+    };
+    let sentences: Vec<String> = texts.iter().map(sentence).collect();
+    sentences.join(". ")
 }
 
 fn type_of(schema: &Value) -> &str {
