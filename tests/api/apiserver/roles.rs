@@ -6,7 +6,7 @@ use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::json;
 use vm_operator::api::VirtualMachine;
 
@@ -72,9 +72,7 @@ impl World {
 
     /// A client that acts as the user.
     fn client_of(&self, user: &str) -> Client {
-        let mut config = Config {
-            ..self.config.clone()
-        };
+        let mut config = self.config.clone();
         config.auth_info.impersonate = Some(user.to_owned());
         Client::try_from(config).unwrap()
     }
