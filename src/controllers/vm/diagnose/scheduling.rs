@@ -1,5 +1,5 @@
-//! (pure) Reasons why a pod has no node. Three have a reason of their own: a PVC without a volume, a storage class that provides no
-//! volume, and a missing extended resource. The scheduler's message has all others.
+//! (pure) Causes for a pod without a node. A PVC without a volume, a storage class that provides no volume and a missing extended
+//! resource have separate reasons. All other causes have the reason `Unschedulable` with the scheduler's message.
 
 use crate::api::conditions::ReadyReason as Reason;
 use crate::api::diagnosis::Diagnosis;
@@ -20,7 +20,9 @@ pub(super) fn explain(
         let claim = name(claim);
         return Diagnosis::documented(
             Reason::ClaimLost,
-            &format!("PVC {claim:?} has lost its volume ({message})"),
+            &format!(
+                "PVC {claim:?} has the phase Lost, because its volume no longer exists ({message})"
+            ),
             &claim,
         );
     }
@@ -34,7 +36,7 @@ pub(super) fn explain(
         let (claim, note) = (name(claim), &warning.note);
         return Diagnosis::documented(
             Reason::ProvisioningFailed,
-            &format!("PVC {claim:?} gets no volume ({note})"),
+            &format!("the storage class of PVC {claim:?} cannot provide a volume ({note})"),
             &claim,
         );
     }
@@ -46,21 +48,25 @@ pub(super) fn explain(
         let claim = name(claim);
         return Diagnosis::documented(
             Reason::ClaimPending,
-            &format!("PVC {claim:?} has no volume ({message})"),
+            &format!("PVC {claim:?} has no volume yet ({message})"),
             &claim,
         );
     }
     let missing = missing_resources(message);
     let (reason, problem) = if let Some(device) = missing.iter().find(|device| is_for_kvm(device)) {
-        let problem = format!("no node has the resource {device:?} for hardware acceleration");
+        let problem =
+            format!("no suitable node has a free device {device:?} for hardware acceleration");
         (Reason::AcceleratorResourceMissing, problem)
     } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
         (
             Reason::TapResourceMissing,
-            format!("no node has the resource {device:?} for tap networks"),
+            format!("no suitable node has a free device {device:?} for tap networks"),
         )
     } else {
-        (Reason::Unschedulable, "the pod fits no node".to_owned())
+        (
+            Reason::Unschedulable,
+            "the scheduler finds no node for the VM's pod".to_owned(),
+        )
     };
     Diagnosis::documented(
         reason,
