@@ -537,7 +537,7 @@ impl Reconciler {
             (
                 "imageRepository.fetch.authorities",
                 is_complete,
-                "key together with configMap, the ConfigMap that contains the key",
+                "key together with configMap, which names the ConfigMap that contains the key",
             ),
             (
                 "accelerator.kvmResource",

@@ -328,9 +328,9 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {accessModes: [ReadMany]}",
-            "use a list of ReadOnlyMany",
+            "use a list of one or more of ReadOnlyMany",
         ),
-        ("imageRepository: {accessModes: []}", "at least one"),
+        ("imageRepository: {accessModes: []}", "one or more"),
         (
             "imageRepository: {fetch: {schemes: [ftp]}}",
             "fetch.schemes: the value is not allowed; use a list with https",

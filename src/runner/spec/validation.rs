@@ -54,7 +54,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
         return Err(Invalid::value(
             "vm.display.loggedInUser",
             user,
-            "a user name without line ends",
+            "a user name without line breaks",
         ));
     }
     // Each port of the pod has one destination. TCP and UDP ports are independent.
