@@ -231,10 +231,10 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// File name of the template of the Java VM-Operator's runner. This field has no effect.
+    /// File name of the Java VM-Operator's template. This field has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Whether each start of the Java VM-Operator's runner copies its template again. This field has no effect.
+    /// Whether the template is copied at each start. This field has no effect.
     #[serde(default = "default_true")]
     pub update: bool,
 }
