@@ -272,7 +272,7 @@ pub enum ReadyReason {
             power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
-    /// QEMU does not answer commands, so the guest probably hangs.
+    /// QEMU does not answer commands of the runner, so the guest probably hangs.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
         message = "check the VM's storage and its node for overload or failures; if QEMU stays silent, power the VM off, and it \
@@ -563,9 +563,10 @@ pub fn initial() -> Vec<Condition> {
         .into()
 }
 
+
 /// A desired condition, without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredCondition {
     /// The condition's type.
     pub type_: &'static str,
     /// Whether the status is `True` instead of `False`.
@@ -576,14 +577,14 @@ pub struct Wanted {
     pub message: String,
 }
 
-impl Wanted {
+impl DesiredCondition {
     /// The condition to write at the time `now`. `present` are the conditions of the object: if the status is unchanged, the
     /// transition time is retained.
     #[must_use]
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         debug_assert!(
             self.reason.conditions().contains(&self.type_),
-            "{self:?} is not in the documentation"
+            "the reason of this condition is not declared for its type: {self:?}"
         );
         let status = if self.status { "True" } else { "False" };
         let before = find(present, self.type_).filter(|c| c.status == status);
@@ -607,7 +608,7 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
 /// The message of a VM whose guest is emulated, although acceleration was requested.
 #[must_use]
 pub fn emulation(conditions: &[Condition]) -> Option<&str> {
-    // An emulated VM of which this is the configuration.
+    // Reasons of VMs whose configuration requests emulation, or leaves the choice to QEMU.
     let as_configured = [ConditionReason::TcgRequested, ConditionReason::Unset];
     find(conditions, ACCELERATED)
         .filter(|c| c.status == "False")
@@ -631,19 +632,19 @@ mod tests {
 
     #[test]
     fn the_transition_time_changes_with_the_status_only() {
-        let wanted = |status| Wanted {
+        let desired = |status| DesiredCondition {
             type_: RUNNING,
             status,
             reason: ConditionReason::VmStarted,
             message: String::new(),
         };
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let first = wanted(false).at(&initial(), Some(2), at(10));
+        let first = desired(false).at(&initial(), Some(2), at(10));
         assert_eq!(first.last_transition_time.0, Timestamp::UNIX_EPOCH);
-        let second = wanted(true).at(&[first], Some(2), at(20));
+        let second = desired(true).at(&[first], Some(2), at(20));
         assert_eq!(second.last_transition_time.0, at(20));
         assert_eq!(
-            wanted(true)
+            desired(true)
                 .at(&[second], Some(3), at(30))
                 .last_transition_time
                 .0,

@@ -34,7 +34,7 @@ pub const MESSAGE_MAX: usize = 512;
 /// Maximum length of all messages, all texts of `osinfo` and the name of the user together, in bytes. In JSON, a byte can take two.
 pub const TEXTS_MAX: usize = 1600;
 
-/// A report has no desired state, except for the VM that it is about.
+/// The VM that the report is about. A report has no other desired state.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -68,7 +68,7 @@ pub struct VmReportStatus {
     /// Last fulfilled value of `spec.vm.resetRequest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
-    /// Version of the runner.
+    /// Version of `vm-runner` in the VM's pod.
     #[schemars(length(max = 32), regex(pattern = r"^[0-9A-Za-z.+-]*$"))]
     pub runner_version: String,
     /// Number of CPUs that the guest has.

@@ -15,10 +15,10 @@ const SYS_MISC: &str = "/sys/class/misc";
 /// The options.
 #[derive(clap::Args, Debug)]
 pub struct DevicePlugin {
-    /// A device to offer; can be repeated [default: all]
+    /// Device that the plugin offers to pods; may be repeated [default: all]
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<Device>,
-    /// Directory of the kubelet for device plugins
+    /// Directory with the kubelet's sockets for device plugins
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -38,7 +38,7 @@ pub struct DevicePlugin {
     /// Level of the log: error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// Format of the log: lines for people, or a JSON object in each line
+    /// Format of the log: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
     /// Accepted for manifests of earlier versions.
@@ -54,19 +54,20 @@ pub struct DevicePlugin {
 pub enum Fatal {
     /// The option names a device that VMs cannot do without.
     #[error(
-        "--offer-without-device {0}: only kvm is allowed, because VMs with tap networks need /dev/net/tun"
+        "the option --offer-without-device {0} is not allowed; use only kvm, because VMs with tap networks need /dev/net/tun"
     )]
     DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.
     #[error(
-        "{0}: {1}; give the directory of the kubelet by --plugin-dir, and mount it if this is a container"
+        "cannot use the kubelet's directory for device plugins {0}: {1}; name it with --plugin-dir, and mount it if this is a \
+         container"
     )]
     Directory(PathBuf, std::io::Error),
     /// The plugin has to register again.
     #[error("{0}")]
     Stopped(#[from] Stopped),
     /// No runtime or no signals.
-    #[error("cannot start: {0}")]
+    #[error("cannot start the device plugin: {0}")]
     System(#[from] std::io::Error),
 }
 
@@ -179,7 +180,7 @@ mod tests {
         for (options, allowed) in [
             ("--device disk", "[possible values: kvm, tun]"),
             ("--device vhost-net", "[possible values: kvm, tun]"),
-            ("--offer-without-device tun", "only kvm is allowed"),
+            ("--offer-without-device tun", "use only kvm"),
         ] {
             let complaint = offered(options).unwrap_err();
             assert!(complaint.contains(allowed), "{options}: {complaint}");

@@ -41,7 +41,7 @@ pub fn offers(devices: &[Device], kvm_without_device: bool) -> Vec<Offer> {
 
 /// The node has lost the device since the kubelet chose it. The kubelet shows the text as the pod's message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this node no longer has {0}")]
+#[error("the device {0} no longer exists on this node")]
 pub struct DeviceMissing(String);
 
 impl Offer {
@@ -166,7 +166,10 @@ mod tests {
         let error = offer(names::RESOURCE_KVM, false)
             .allocate(&asked, &none)
             .unwrap_err();
-        assert_eq!(error.to_string(), "this node no longer has /dev/kvm");
+        assert_eq!(
+            error.to_string(),
+            "the device /dev/kvm no longer exists on this node"
+        );
         for (resource, kvm_without_device) in [
             (names::RESOURCE_KVM, true),
             (names::RESOURCE_KVM_IF_PRESENT, false),

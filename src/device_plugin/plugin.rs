@@ -48,15 +48,18 @@ impl Default for Timing {
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// The kubelet has started again.
-    #[error("the kubelet has started again: {0} is another socket now")]
+    #[error("the kubelet has restarted, because its socket {0} is a new one")]
     KubeletChanged(PathBuf),
     /// The socket was removed or replaced.
     #[error(
-        "{0} was removed or replaced by another plugin; run one DaemonSet vm-device-plugin, in kube-system"
+        "the socket {0} was removed, or replaced by another device plugin; run only one DaemonSet vm-device-plugin, in \
+         kube-system"
     )]
     SocketReplaced(PathBuf),
     /// The kubelet has closed a stream, or has not opened it.
-    #[error("the kubelet receives only {streams} of {resources} lists of devices")]
+    #[error(
+        "the kubelet has requested the device lists of only {streams} of {resources} resources"
+    )]
     Disconnected {
         /// Streams to the kubelet.
         streams: usize,
@@ -64,10 +67,10 @@ pub enum Stopped {
         resources: usize,
     },
     /// The directory is not writable.
-    #[error("{0}: {1}; give the directory of the kubelet by --plugin-dir")]
+    #[error("cannot use the kubelet's socket {0}: {1}; name its directory with --plugin-dir")]
     Socket(PathBuf, io::Error),
     /// The kubelet does not accept a resource.
-    #[error("the kubelet does not register {0}: {1}")]
+    #[error("the kubelet rejects the registration of the resource {0}: {1}")]
     Registration(&'static str, String),
 }
 
@@ -118,7 +121,10 @@ async fn start(
                 continue;
             }
             Ok(Err(status)) => format!("{}: {}", status.code(), status.message()),
-            Err(_) => format!("no answer within {} s", timing.registration_max.as_secs()),
+            Err(_) => format!(
+                "the kubelet has not answered within {} s",
+                timing.registration_max.as_secs()
+            ),
         };
         return Err(Stopped::Registration(offer.resource, problem));
     }
@@ -172,8 +178,8 @@ fn observe(host: &Host, devices: &[Device], present: &watch::Sender<HostDevices>
     for error in now.values().filter_map(|device| device.error.as_ref()) {
         tracing::warn!(
             error,
-            "the node's own device is offered, with its owner and mode; mount the directory of --device-dir and add the capability \
-             MKNOD, as in deploy/device-plugin"
+            "cannot create a device node for pods, so the plugin offers the node's own device with its owner and mode; mount \
+             the directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
         );
     }
     present.send_replace(now);
@@ -187,7 +193,7 @@ async fn wait_for_kubelet(path: &Path, timing: Timing) -> FileId {
             return kubelet;
         }
         if !is_logged {
-            tracing::info!(path = %path.display(), "waiting for the socket of the kubelet");
+            tracing::info!(path = %path.display(), "waiting for the kubelet's socket for device plugins");
             is_logged = true;
         }
         tokio::time::sleep(timing.interval).await;
@@ -257,7 +263,7 @@ impl Socket {
             Server::builder().serve_with_incoming(service, UnixListenerStream::new(listener));
         let serving = tokio::spawn(async move {
             if let Err(error) = server.await {
-                tracing::error!(resource, %error, "the socket can no longer be served");
+                tracing::error!(resource, %error, "cannot accept connections of the kubelet on the plugin's socket");
             }
         });
         Ok(Self {

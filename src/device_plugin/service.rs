@@ -71,7 +71,8 @@ impl Service {
                 let codec = ProstCodec::<ListAndWatchResponse, Empty>::default();
                 Grpc::new(codec).server_streaming(watch, request).await
             }
-            other => Status::unimplemented(format!("there is no method {other}")).into_http(),
+            other => Status::unimplemented(format!("the device plugin has no method {other}"))
+                .into_http(),
         }
     }
 }

@@ -253,7 +253,10 @@ async fn the_kubelet_receives_each_change_of_kvm_while_kvm_if_present_stays_heal
         assert!(response.container_responses[0].devices.is_empty());
         let error = allocate(&node, "kvm").await.unwrap_err();
         assert_eq!(error.code(), Code::FailedPrecondition);
-        assert_eq!(error.message(), "this node no longer has /dev/kvm");
+        assert_eq!(
+            error.message(),
+            "the device /dev/kvm no longer exists on this node"
+        );
     }
     assert_eq!(kubelet.lock().registrations.len(), 3);
 }

@@ -35,7 +35,7 @@ pub enum Outcome {
 impl Outcome {
     /// The same outcome, but with a reconcile after that time at the latest.
     #[must_use]
-    pub fn sooner(self, recheck: Option<Duration>) -> Self {
+    pub fn recheck_within(self, recheck: Option<Duration>) -> Self {
         match (self, recheck) {
             (Self::Done, Some(after)) => Self::Recheck(after),
             (Self::Recheck(before), Some(after)) => Self::Recheck(before.min(after)),
@@ -203,7 +203,7 @@ async fn reconcile_with_metrics<R: Reconciler>(
             tracing::debug!(reason = error.reason(), %error, "trying again");
         }
         Err(error) => {
-            tracing::warn!(reason = error.reason(), %error, "reconcile failed; trying again");
+            tracing::warn!(reason = error.reason(), %error, "the reconcile of an object has failed; the operator retries");
         }
     }
     set_backoff(reconciler);
@@ -351,7 +351,10 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             (error.reason(), error.to_string().as_str()),
-            ("InternalError", "internal error: poisoned")
+            (
+                "InternalError",
+                "internal error of the operator, which should be reported as a bug: poisoned"
+            )
         );
         assert_eq!(
             after_failure(&fake, &key(), &error),

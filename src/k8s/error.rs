@@ -22,8 +22,8 @@ pub enum Error {
         source: kube::Error,
     },
     /// The name of a child is taken by an object that the primary object does not control.
-    #[error("{kind} {name} exists and is not controlled by this object")]
-    Foreign {
+    #[error("{kind} {name} already exists, but this object does not control it")]
+    OwnedByOther {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
@@ -33,7 +33,7 @@ pub enum Error {
     },
     /// A child of a previous primary object with the same name still exists and will be deleted.
     #[error("{kind} {name} belongs to a previous object with the same name; {next}")]
-    OfEarlier {
+    OwnedByPrevious {
         /// Kind of the object.
         kind: &'static str,
         /// Name of the object.
@@ -42,10 +42,12 @@ pub enum Error {
         next: String,
     },
     /// The reconcile took too long.
-    #[error("not done within {0:?}; the API server answers slowly or not at all")]
+    #[error(
+        "the reconcile has not finished within {0:?}; the API server answers slowly or not at all"
+    )]
     Timeout(Duration),
     /// A defect of this program. Other objects are still reconciled.
-    #[error("internal error: {0}")]
+    #[error("internal error of the operator, which should be reported as a bug: {0}")]
     Panic(String),
 }
 
@@ -82,8 +84,10 @@ impl Error {
     /// Whether the API server rejects the object as it is. A retry does not help until something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {
-        matches!(self, Self::Foreign { .. } | Self::OfEarlier { .. })
-            || matches!(self.code(), Some(400 | 403 | 422))
+        matches!(
+            self,
+            Self::OwnedByOther { .. } | Self::OwnedByPrevious { .. }
+        ) || matches!(self.code(), Some(400 | 403 | 422))
     }
 
     /// The metric label and event reason.
@@ -122,9 +126,9 @@ impl Error {
                 (409 | 429 | 500.., _) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
                 _ => Retry::Backoff(retry::BACKOFF_MAX),
             },
-            Self::OfEarlier { .. } => Retry::After(Duration::from_secs(1)),
+            Self::OwnedByPrevious { .. } => Retry::After(Duration::from_secs(1)),
             Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
-            Self::Foreign { .. } | Self::Panic(_) => Retry::Backoff(retry::BACKOFF_MAX),
+            Self::OwnedByOther { .. } | Self::Panic(_) => Retry::Backoff(retry::BACKOFF_MAX),
         }
     }
 }
@@ -172,7 +176,7 @@ mod tests {
                 "{unavailable}"
             );
         }
-        let foreign = Error::Foreign {
+        let foreign = Error::OwnedByOther {
             kind: "Pod",
             name: "a".to_owned(),
             owner: None,

@@ -90,10 +90,10 @@ pub async fn children<K: Resource<DynamicType = ()>>(
 
 fn failed(cluster: &Cluster, resource: &'static str, error: &watcher::Error) {
     if is_unreadable(error) {
-        return tracing::warn!(kind = resource, %error, "cannot read an object; it is treated as if it did not exist");
+        return tracing::warn!(kind = resource, %error, "cannot decode an object of the API server; the operator treats it as missing");
     }
     cluster.metrics.watch_restarts.inc();
-    tracing::warn!(kind = resource, %error, "watch failed; listing again");
+    tracing::warn!(kind = resource, %error, "a watch has failed; the operator lists the objects again");
 }
 
 /// Reports primary objects whose children have changed.

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 /// A background task has ended. Without it, the process would continue with outdated stores.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the task {task:?} ended: {cause}")]
+#[error("the background task {task:?} has stopped: {cause}")]
 pub struct TaskEnded {
     /// Name of the task.
     pub task: String,
@@ -63,7 +63,7 @@ mod tests {
         tasks.spawn("watch".to_owned(), async { panic!("poisoned") });
         assert_eq!(
             tasks.ended().await.to_string(),
-            "the task \"watch\" ended: poisoned"
+            "the background task \"watch\" has stopped: poisoned"
         );
         tasks.spawn("secrets".to_owned(), async {});
         assert_eq!(tasks.ended().await.cause, "it returned");

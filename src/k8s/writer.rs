@@ -290,7 +290,7 @@ impl<'a> Writer<'a> {
 
 /// The precondition that the object has that UID.
 #[must_use]
-pub fn only(uid: &str) -> Preconditions {
+pub fn only_uid(uid: &str) -> Preconditions {
     Preconditions {
         uid: Some(uid.to_owned()),
         resource_version: None,

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Runs virtual machines that are Kubernetes objects.
+/// Operator for Kubernetes: runs a virtual machine for each VirtualMachine object.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {

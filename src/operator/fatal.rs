@@ -12,13 +12,14 @@ pub(super) enum Fatal {
     #[error("{0}")]
     Settings(#[from] SettingsError),
     #[error(
-        "no access to a cluster: {0}; set KUBECONFIG to the path of a kubeconfig, or run in a pod of the cluster"
+        "cannot find the API server of a cluster: {0}; set KUBECONFIG to the path of a kubeconfig, or run in a pod of the cluster"
     )]
     NoCluster(#[from] kube::config::InferConfigError),
     #[error("cannot create an API client: {0}")]
     Client(#[from] kube::Error),
     #[error(
-        "no namespace: set /Manager./Controller.namespace in the configuration, or run in a pod of the cluster"
+        "the namespace of the VMs is not configured; set /Manager./Controller.namespace in the configuration, or run in a pod \
+         of the cluster"
     )]
     NoNamespace,
     #[error("cannot serve HTTP on {0}: {1}; choose another address with --http")]
@@ -27,11 +28,15 @@ pub(super) enum Fatal {
     File(PathBuf, std::io::Error),
     #[error("cannot serialize a custom resource definition: {0}")]
     Yaml(#[from] Box<serde_saphyr::ser::Error>),
-    #[error("cannot start threads: {0}")]
+    #[error(
+        "cannot start the threads of the operator: {0}; check the limit of processes of the pod"
+    )]
     Runtime(std::io::Error),
-    #[error("cannot handle signals: {0}")]
+    #[error("cannot install signal handlers: {0}")]
     Signals(std::io::Error),
-    #[error("{0}; exiting, because the stores of objects are no longer current")]
+    #[error(
+        "{0}; the operator exits, because its copy of the cluster's objects is no longer current"
+    )]
     Task(#[from] TaskEnded),
     #[error("{0}")]
     DevicePlugin(#[from] PluginFatal),

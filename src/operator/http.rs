@@ -20,7 +20,7 @@ use tower::ServiceExt;
 pub async fn serve(address: SocketAddr) -> std::io::Result<watch::Sender<Router>> {
     let listener = listen(address).await?;
     // With port 0, the kernel chooses the port.
-    tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics");
+    tracing::info!(address = %listener.local_addr()?, "serving /livez, /readyz and /metrics over HTTP");
     let (sender, receiver) = watch::channel(Router::new());
     let newest = tower::service_fn(move |request| receiver.borrow().clone().oneshot(request));
     tokio::spawn(axum::serve(listener, Router::new().fallback_service(newest)).into_future());
@@ -54,12 +54,15 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
     if missing.is_empty() {
         return (StatusCode::OK, "ok".to_owned());
     }
-    let mut text = format!("waiting for the first list of: {}", missing.join(", "));
+    let mut text = format!(
+        "the operator waits for the first list of these kinds: {}",
+        missing.join(", ")
+    );
     let unknown = pages.registry.unknown();
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
         text += &format!(
-            "; the API server does not know {unknown}; install the definitions: kubectl apply -f crds/"
+            "; the API server does not know {unknown}; install their definitions: kubectl apply -f crds/"
         );
     }
     (StatusCode::SERVICE_UNAVAILABLE, text)
@@ -142,7 +145,10 @@ mod tests {
         ctx.caches.services.watched(watcher::Event::InitDone);
         ctx.caches.reports.watched(watcher::Event::InitDone);
         let (_, text) = get(&ctx, "/readyz").await;
-        assert_eq!(text, "waiting for the first list of: secrets");
+        assert_eq!(
+            text,
+            "the operator waits for the first list of these kinds: secrets"
+        );
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);
         assert!(

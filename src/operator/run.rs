@@ -48,7 +48,7 @@ pub(super) struct Run {
     /// Level of the log: error, warn, info, debug or trace; a .level in logging.properties beside the configuration takes precedence
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// Format of the log: lines for people, or a JSON object in each line
+    /// Format of the log: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
 }
@@ -91,7 +91,7 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
             }
             End::NoLeader(lost) => {
                 tracing::error!(
-                    "{lost}; another operator may be the leader; starting again as a candidate"
+                    "{lost}; another operator may be the leader, so this operator starts again as a standby"
                 );
             }
         }
@@ -158,7 +158,7 @@ async fn operate_with(
     };
     let shutdown_timeout = async {
         stop().await;
-        tracing::info!("shutting down; waiting for the reconciles in progress");
+        tracing::info!("the operator shuts down and waits for the reconciles in progress");
         // Before the first lists, no reconcile can be in progress.
         if registry.missing().is_empty() {
             tokio::time::sleep(SHUTDOWN_TIMEOUT).await;

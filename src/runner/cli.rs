@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Runs one virtual machine: starts QEMU, follows its configuration file, reports.
+/// Runs one virtual machine: starts QEMU, applies changes of the configuration file, and reports the state of the VM.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -26,9 +26,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Subcommands {
-    /// Runs the VM (default).
+    /// Runs the VM; this is the default.
     Run,
-    /// Attaches to the serial console of the VM in this container; Ctrl-] detaches.
+    /// Connects to the serial console of the VM in this container; Ctrl-] disconnects.
     Console(ConsoleArguments),
     /// Powers off the VM in this container without asking its guest; QEMU has at most 10 s to write cached data.
     PowerOff,
@@ -83,7 +83,7 @@ fn run_machine(config: PathBuf) -> ExitCode {
             Err(error) => {
                 return exit_code(
                     &Failure::start(format!(
-                        "the runtime for tasks cannot be created: {error};             check the limit of processes of the pod"
+                        "the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod"
                     ))
                     .outcome(),
                 );

@@ -67,12 +67,12 @@ impl ParsedConfig {
             self.unknown.iter().partition(|key| why(key).is_some());
         let known = known.into_iter().filter_map(why);
         let mut all: Vec<String> = known
-            .map(|(key, why)| format!("{key} has no effect: {why}"))
+            .map(|(key, why)| format!("the configuration key {key} has no effect: {why}"))
             .collect();
         if !unknown.is_empty() {
             let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
             all.push(format!(
-                "unknown keys, which have no effect: {}",
+                "the configuration has unknown keys without effect: {}; correct or remove them",
                 keys.join(", ")
             ));
         }
@@ -124,13 +124,18 @@ pub fn failure_in_file(path: &Path, invalid: &Invalid) -> Failure {
 fn read_failure(path: &Path, error: &std::io::Error) -> Failure {
     let (path, uid) = (path.display(), rustix::process::getuid().as_raw());
     let message = match error.kind() {
-        ErrorKind::InvalidData => format!("{path} is not UTF-8 text; write the file again"),
+        ErrorKind::InvalidData => {
+            format!("the configuration file {path} is not UTF-8 text; write it again as UTF-8")
+        }
         ErrorKind::PermissionDenied => {
             format!(
-                "{path} cannot be read by uid {uid}: {error}; let that user read the file and its directory"
+                "uid {uid} cannot read the configuration file {path}: {error}; give that user read access to the file and its \
+                 directory"
             )
         }
-        _ => format!("{path} cannot be read: {error}; name the file with --config"),
+        _ => format!(
+            "cannot read the configuration file {path}: {error}; name the file with --config"
+        ),
     };
     Failure::new(EndReason::InvalidConfig, message)
 }
@@ -146,8 +151,12 @@ pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     let value = json.or_else(|_| {
         serde_saphyr::from_str_with_options(text, serde_saphyr::options! { alias_limits: repeated })
     });
-    let mut value: Value =
-        value.map_err(|e| Invalid::new("the file is not valid YAML", one_line(e.to_string())))?;
+    let mut value: Value = value.map_err(|e| {
+        Invalid::new(
+            "the configuration file is not valid YAML",
+            one_line(e.to_string()),
+        )
+    })?;
     let root = value
         .as_object_mut()
         .and_then(|file| file.get_mut("/Runner"))
@@ -155,7 +164,7 @@ pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     let Some(root) = root else {
         return Err(Invalid::new(
             "/Runner",
-            "missing; all other keys belong below this key",
+            "this key is missing, and all other keys belong below it; add it",
         ));
     };
     normalize_nulls(root);
@@ -197,7 +206,9 @@ fn is_secret(key: &str) -> bool {
 fn redact_value(error: &str) -> String {
     match error.rsplit_once(", expected ") {
         Some((_, expected)) => {
-            format!("the value, which is not shown, has another type; use {expected}")
+            format!(
+                "the value has the wrong type (it is not shown, because it may be secret); use {expected}"
+            )
         }
         None => "the value is invalid (it is not shown, because it may be secret)".to_owned(),
     }
@@ -302,14 +313,14 @@ mod tests {
         else {
             panic!("{reported:?}")
         };
-        assert!(ticket.starts_with(
+        assert!(ticket.contains(
             "vm.display.spice.ticket has no effect: the display uses the password in the file"
         ));
         assert!(
-            socket.starts_with("monitorSocket has no effect")
-                && template.starts_with("template has no effect")
+            socket.contains("monitorSocket has no effect")
+                && template.contains("template has no effect")
         );
-        assert_eq!(*others, "unknown keys, which have no effect: vm.y, x");
+        assert!(others.contains("without effect: vm.y, x;"), "{others}");
         assert!(!reported.concat().contains("secret"));
     }
 
@@ -380,7 +391,7 @@ mod tests {
             .to_string();
         assert_eq!(
             reported,
-            "cloudInit.userData: the value, which is not shown, has another type; use a map"
+            "cloudInit.userData: the value has the wrong type (it is not shown, because it may be secret); use a map"
         );
         // Invalid YAML is reported with its position only.
         for broken in [

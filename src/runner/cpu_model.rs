@@ -16,14 +16,18 @@ pub fn explain(outcome: Outcome, file: &Path, model: &str) -> Outcome {
     let says = |sign: &str| outcome.message.contains(sign);
     let hint = match outcome.reason {
         EndReason::StartFailed if NO_MODEL.iter().any(|sign| says(sign)) => {
-            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help of the runner's image prints"
+            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help of the runner's \
+             image prints"
         }
         EndReason::StartFailed if says(NO_FEATURE) => {
-            "correct its features, which are behind commas"
+            "correct the features after the commas of the model"
         }
         _ => return outcome,
     };
-    let why = format!("{model:?} does not work: {}; {hint}", outcome.message);
+    let why = format!(
+        "the CPU model {model:?} does not work on this node: {}; {hint}",
+        outcome.message
+    );
     let failure = config::failure_in_file(file, &Invalid::new("vm.cpuModel", why));
     Outcome {
         qemu_exit: outcome.qemu_exit,
@@ -65,7 +69,7 @@ mod tests {
             ("Host doesn't support requested features", "use host"),
             (
                 "Property 'x-x86_64-cpu.y' not found",
-                "correct its features",
+                "correct the features",
             ),
         ] {
             let explained = explain(
@@ -79,7 +83,7 @@ mod tests {
             );
             let message = explained.message;
             assert!(
-                message.starts_with("/c.yaml: vm.cpuModel: \"x\" does not work"),
+                message.starts_with("/c.yaml: vm.cpuModel: the CPU model \"x\" does not work"),
                 "{message}"
             );
             assert!(

@@ -317,7 +317,7 @@ impl Driver {
         let monitor = self.monitor.clone();
         tokio::spawn(async move {
             if let Err(error) = monitor.execute(command).await {
-                tracing::warn!(%error, "a QMP command has failed");
+                tracing::warn!(%error, "a QMP command of the runner has failed");
             }
         });
     }

@@ -110,7 +110,7 @@ pub async fn run(
                 (!complete).then_some(INCOMPLETE_RETRY_DELAY)
             }
             Err(error) => {
-                tracing::warn!(%error, "the VM is not as configured yet");
+                tracing::warn!(%error, "cannot apply the configuration to the running VM; the runner retries");
                 Some(FAILED_RETRY_DELAY)
             }
         };
@@ -177,9 +177,9 @@ impl LiveUpdater {
             match self.client.execute(Command::system_reset()).await {
                 Err(error @ Error::Lost(_)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "the reset may have failed and is not repeated")
+                    tracing::warn!(%error, "the requested reset of the VM may have failed; the runner does not repeat it")
                 }
-                Ok(_) => tracing::info!(request = wanted, "the VM was reset"),
+                Ok(_) => tracing::info!(request = wanted, "the VM was reset as requested"),
             }
             // A guest that was stopped by a disk does not wait for its next attempt to continue.
             self.continued_at = None;
@@ -206,7 +206,11 @@ impl LiveUpdater {
                 .try_command(Command::resize(&disk_node(n), want))
                 .await?;
             if taken {
-                tracing::info!(disk = n, bytes = want, "the disk has grown");
+                tracing::info!(
+                    disk = n,
+                    bytes = want,
+                    "QEMU reports the new size of a disk to the guest"
+                );
             }
             if let Some(size) = self.sizes.get_mut(n) {
                 *size = (if taken { want } else { have }, want);
@@ -251,7 +255,7 @@ impl LiveUpdater {
         match self.client.execute(command).await {
             Ok(_) => Ok(true),
             Err(error @ Error::Rejected { .. }) => {
-                tracing::warn!(%error, "QEMU has rejected a change");
+                tracing::warn!(%error, "QEMU has rejected a change of the running VM");
                 Ok(false)
             }
             Err(error) => Err(error),

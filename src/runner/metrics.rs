@@ -71,7 +71,7 @@ pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
     let listener = match connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await {
         Ok(listener) => listener,
         Err(error) => {
-            return tracing::warn!(port, %error, "the VM has no metrics, because the port cannot be opened");
+            return tracing::warn!(port, %error, "the VM has no metrics, because the runner cannot open their port");
         }
     };
     let (machine, places) = (
@@ -101,7 +101,7 @@ pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "the metrics endpoint cannot accept a connection");
+                tracing::warn!(%error, "cannot accept a connection to the metrics endpoint");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -1,7 +1,7 @@
 //! (io) QEMU and its TPM as child processes: starts them with their descriptors, logs their output,
 //! and reaps them.
 //!
-//! Children block SIGTERM, so they are ended by SIGINT or SIGKILL only.
+//! Children block SIGTERM: only SIGINT and SIGKILL stop them.
 //!
 //! Invariants: every child is reaped, including orphaned processes of the container. A signal is
 //! sent only while the process id belongs to the child. Children exit soon after this process.
@@ -75,7 +75,7 @@ pub fn start(
     let failure = |program: &'static str| {
         move |error: io::Error| {
             Failure::start(format!(
-                "{program} cannot be started: {error}; check that the image contains it"
+                "{program} cannot be started: {error}; check that the runner's image contains it"
             ))
         }
     };
@@ -209,7 +209,7 @@ pub fn spawn(
     })
 }
 
-/// Waits until that child has exited, without reaping it.
+/// Waits until the child has exited, without reaping it.
 fn wait_for_exit(child: Pid) {
     loop {
         match rustix::process::waitid(
@@ -236,7 +236,7 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Whether the child has that process id.
+    /// Whether this is the child's process id.
     pub fn has_pid(&self, pid: Pid) -> bool {
         self.pid == pid
     }
@@ -250,7 +250,7 @@ impl Child {
         if !self.exited
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
         {
-            tracing::warn!(%error, ?signal, program = self.program, "the signal was not sent");
+            tracing::warn!(%error, ?signal, program = self.program, "cannot send a signal to a program of the VM");
         }
     }
 
@@ -274,12 +274,12 @@ impl Child {
 
 /// Reaps all children that have exited: process id, and exit code or negative signal.
 pub fn reap() -> Vec<(Pid, i32)> {
-    let mut ended = Vec::new();
+    let mut exited = Vec::new();
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         let code = status
             .exit_status()
             .or_else(|| status.terminating_signal().map(|signal| -signal));
-        ended.extend(code.map(|code| (pid, code)));
+        exited.extend(code.map(|code| (pid, code)));
     }
-    ended
+    exited
 }

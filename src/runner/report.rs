@@ -1,8 +1,8 @@
 //! (client) Reports the VM's status to the API server. Only the newest status counts, and no other task waits for it.
 //!
-//! The pod decides where the runner reports: to the `VmReport` with the pod's UID as its name, or, in pods of earlier operators, to
-//! the VM. The operator creates the report, copies it into the VM's status and publishes the events. A missing report is one that
-//! the operator has not created yet.
+//! The pod's environment selects the target: the `VmReport` with the pod's UID as its name, or the VM in pods of operators that have
+//! no `VmReport`. The operator creates the report, copies it into the VM's status and publishes the events. While the report does
+//! not exist, the runner retries, because the operator has not created it yet.
 //!
 //! Invariants: it writes the runner's own fields only, to its report or to the VM with the configured UID. An unreachable API server
 //! delays the report and nothing else.
@@ -25,25 +25,27 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+/// Maximum duration of a request to the API server.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// For the last report, which the end of the pod waits for.
+/// Maximum time for the last report, which delays the exit of the pod.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Asks the API server for an object's metadata without the rest.
+/// Media type that requests only the metadata of an object from the API server.
 const METADATA_ONLY: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1");
-/// Attempts of a write that follow each other at once where other clients write to the object too.
+/// Maximum number of attempts of a write after conflicts with writes of other clients.
 const CONFLICT_ATTEMPTS: u32 = 4;
-/// Between two writes: changes come in groups, and on a busy node the changes of a group come up to a second apart.
-const SPACING: Duration = Duration::from_secs(1);
-/// Before the first write, unless QEMU runs earlier: one write then reports both. Until then the operator's status describes the VM.
-const START_SPACING: Duration = Duration::from_secs(10);
-/// Between two writes if only the guest's memory has changed: a balloon takes a minute to move.
-const MEMORY_SPACING: Duration = Duration::from_secs(5);
-/// The pause after a failed write; each further failure doubles it.
+/// Minimum time between two writes. Related changes occur within this time, also on a busy node, so that one write reports them.
+const REPORT_INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// Maximum delay of the first write, which waits for QEMU so that one write reports the start and QEMU. Until then the operator's
+/// status describes the VM.
+const FIRST_REPORT_DELAY_MAX: Duration = Duration::from_secs(10);
+/// Minimum time between two writes if only the guest's memory has changed. A balloon changes the memory for up to a minute.
+const MEMORY_REPORT_INTERVAL_MIN: Duration = Duration::from_secs(5);
+/// Backoff after a failed write; each further failure doubles it.
 const BACKOFF_MIN: Duration = Duration::from_millis(300);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// Takes what is to be reported.
+/// The task that writes the newest status, and its inputs.
 pub struct Reporter {
     newest: watch::Sender<Observed>,
     notes: mpsc::Sender<Announcement>,
@@ -51,7 +53,7 @@ pub struct Reporter {
 }
 
 impl Reporter {
-    /// Starts with a first status. Without an identity nothing is reported to anybody.
+    /// Starts with a first status. Without an identity the runner writes no reports.
     pub fn start(identity: Option<Identity>, first: Observed) -> Self {
         let (newest, statuses) = watch::channel(first);
         let (notes, queue) = mpsc::channel(16);
@@ -75,7 +77,7 @@ impl Reporter {
         }
     }
 
-    /// Replaces what is to be reported.
+    /// Replaces the status that is written next.
     pub fn publish(&self, observed: &Observed) {
         self.newest.send_if_modified(|newest| {
             let changed = newest != observed;
@@ -84,12 +86,12 @@ impl Reporter {
         });
     }
 
-    /// Makes an event of it.
+    /// Writes an event for the announcement.
     pub fn announce(&self, note: Announcement) {
         let _ = self.notes.try_send(note);
     }
 
-    /// Tells the rest, as far as time allows.
+    /// Writes the newest status, within a time limit, and stops.
     pub async fn finish(self) {
         let Self {
             newest,
@@ -98,15 +100,15 @@ impl Reporter {
         } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
-            tracing::warn!("the last report has not reached the API server in time");
+            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the last status of the VM was not written, because the API server did not answer in time");
         }
     }
 }
 
-/// Why something was not written.
+/// The error of a failed write.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    #[error("the API server has not answered in time")]
+    #[error("the API server has not answered within {REQUEST_TIMEOUT:?}")]
     Timeout,
     #[error("{0}")]
     Api(#[from] kube::Error),
@@ -114,17 +116,17 @@ enum Error {
     InCluster(#[from] kube::config::InClusterError),
     #[error("{0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    #[error("the VM of that name is another one by now")]
+    #[error("the VM of this pod was deleted, and a new VM has its name")]
     PreviousVm,
 }
 
 impl Error {
-    /// Whether the VM's object is no more: deleted, or another one of the same name.
+    /// Whether the VM was deleted. A new VM may have its name.
     fn is_gone(&self) -> bool {
         matches!(self, Self::PreviousVm) || self.code() == Some(404)
     }
 
-    /// Whether somebody else has written to the object in between.
+    /// Whether another client has written to the object between read and write.
     fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
@@ -146,9 +148,9 @@ struct Task {
 }
 
 impl Task {
-    /// Writes each status that is still the newest at its time; ends after the last one, or when the VM's object is gone.
+    /// Writes the newest status after each change. Returns after the last status, or when the VM is deleted.
     async fn run(mut self) {
-        // None after a failed write, too: it may have reached the API server.
+        // Also `None` after a failed write, because the API server may have executed it.
         let mut last: Option<Observed> = None;
         let (mut attempted, mut backoff) = (Instant::now(), Duration::ZERO);
         loop {
@@ -161,9 +163,9 @@ impl Task {
                     continue;
                 }
                 Some(_) if closed => Duration::ZERO,
-                Some(last) => spacing(last, &newest),
+                Some(last) => report_interval(last, &newest),
                 None if closed => backoff.min(BACKOFF_MIN),
-                None if newest.phase == Phase::Starting => backoff.max(START_SPACING),
+                None if newest.phase == Phase::Starting => backoff.max(FIRST_REPORT_DELAY_MAX),
                 None => backoff,
             };
             if attempted.elapsed() < pause {
@@ -176,16 +178,16 @@ impl Task {
             match self.write(&newest).await {
                 Ok(()) => {
                     (last, backoff) = (Some(newest), Duration::ZERO);
-                    while let Ok(note) = self.queue.try_recv() {
-                        self.note(&note).await;
+                    while let Ok(announcement) = self.queue.try_recv() {
+                        self.write_event(&announcement).await;
                     }
                 }
                 Err(error) if error.is_gone() && self.identity.pod_uid.is_none() => {
-                    return tracing::warn!(%error, "the VM's object is gone; nothing is reported any more");
+                    return tracing::warn!(%error, "the VM was deleted, so the runner no longer writes its status");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the status was not written; trying again");
-                    // Address, certificate authority or credentials may have changed: they are read again.
+                    tracing::warn!(%error, "cannot write the VM's status to the API server; the runner retries");
+                    // Address, certificate authority and credentials may have changed, so a new client reads them again.
                     self.client
                         .take_if(|_| matches!(error.code(), None | Some(401)));
                     (last, backoff) = (None, (backoff * 2).clamp(BACKOFF_MIN, BACKOFF_MAX));
@@ -205,7 +207,7 @@ impl Task {
         Ok(())
     }
 
-    /// Writes all fields of the report. Nobody else writes them, so that no conflict is possible.
+    /// Writes all fields of the report. No other client writes them, so conflicts are impossible.
     async fn write_report(&mut self, pod: &str, observed: &Observed) -> Result<(), Error> {
         let status = observed.report(&self.written, Timestamp::now());
         let resource = ApiResource::erase::<VmReport>(&());
@@ -221,8 +223,8 @@ impl Task {
         Ok(())
     }
 
-    /// Applies the status. The API server does not look at the UID in a write to a status, so the object is looked at
-    /// first, and written only as long as it is the one that was seen.
+    /// Applies the status to the VM with the runner's UID. The API server ignores the UID in a write to a status. The runner
+    /// therefore reads UID and resource version first, and writes only to that resource version.
     async fn apply(&mut self, mut object: serde_json::Value) -> Result<(), Error> {
         let client = self.client().await?;
         let resource = ApiResource::erase::<VirtualMachine>(&());
@@ -230,15 +232,18 @@ impl Task {
             Api::namespaced_with(client.clone(), &self.identity.namespace, &resource);
         let parameters = PatchParams::apply(names::MANAGER_RUNNER).force();
         for attempt in 1.. {
-            let seen = self.read_metadata(&client).await?;
-            if self.identity.uid.is_some() && seen.uid != self.identity.uid {
+            let present = self.read_metadata(&client).await?;
+            if self.identity.uid.is_some() && present.uid != self.identity.uid {
                 return Err(Error::PreviousVm);
             }
             if let Some(metadata) = object
                 .get_mut("metadata")
                 .and_then(serde_json::Value::as_object_mut)
             {
-                metadata.insert("resourceVersion".to_owned(), seen.resource_version.into());
+                metadata.insert(
+                    "resourceVersion".to_owned(),
+                    present.resource_version.into(),
+                );
             }
             let patch = Patch::Apply(&object);
             match in_time(api.patch_status(&self.identity.name, &parameters, &patch)).await {
@@ -249,8 +254,8 @@ impl Task {
         Ok(())
     }
 
-    /// The VM's metadata, by a write that changes nothing and is not kept. A role could allow reading for all VMs of the
-    /// namespace only, with what is in their `cloudInit`; a write is held to the runner's own VM by the admission policy.
+    /// Reads the VM's metadata by a dry run of a write without changes. A role for reading would allow all VMs of the namespace
+    /// with the secrets in their `cloudInit`, but the admission policy restricts writes to the runner's own VM.
     async fn read_metadata(&self, client: &Client) -> Result<ObjectMeta, Error> {
         let path = VirtualMachine::url_path(&(), Some(&self.identity.namespace));
         let parameters = PatchParams {
@@ -273,20 +278,22 @@ impl Task {
         )
     }
 
-    /// An event is a courtesy: it is tried once. The operator publishes the events of a report.
-    async fn note(&mut self, note: &Announcement) {
+    /// Writes an event without retries, because events are optional. The operator publishes the events of a report.
+    async fn write_event(&mut self, announcement: &Announcement) {
         if self.identity.pod_uid.is_some() {
             return;
         }
-        let event = event(&self.identity, note, Timestamp::now());
+        let event = event(&self.identity, announcement, Timestamp::now());
         let Ok(client) = self.client().await else {
             return;
         };
         let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
         match timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "an event was not written"),
-            Err(_) => tracing::warn!("an event was not written in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot write an event of the VM"),
+            Err(_) => {
+                tracing::warn!("cannot write an event of the VM within {REQUEST_TIMEOUT:?}");
+            }
         }
     }
 
@@ -301,7 +308,7 @@ impl Task {
 }
 
 /// The time from a write of `last` to that of `newest`. The phase is reported at once, as users wait for it.
-fn spacing(last: &Observed, newest: &Observed) -> Duration {
+fn report_interval(last: &Observed, newest: &Observed) -> Duration {
     if last.phase != newest.phase {
         Duration::ZERO
     } else if (Observed {
@@ -309,14 +316,14 @@ fn spacing(last: &Observed, newest: &Observed) -> Duration {
         ..newest.clone()
     }) == *last
     {
-        MEMORY_SPACING
+        MEMORY_REPORT_INTERVAL_MIN
     } else {
-        SPACING
+        REPORT_INTERVAL_MIN
     }
 }
 
 async fn connect() -> Result<Client, Error> {
-    // Signing keys are needed nowhere else in this program.
+    // The rest of this program needs no cryptography, so the provider is installed here.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = match std::env::var_os("KUBECONFIG") {
         Some(_) => Config::from_kubeconfig(&kube::config::KubeConfigOptions::default()).await?,

@@ -20,7 +20,7 @@ pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, instance: &str) -> R
     let files = files(cloud_init, vm, instance)?;
     image(path, &files).map_err(|error| {
         Failure::data(format!(
-            "the cloud-init seed cannot be written to {}: {error}",
+            "cannot write the cloud-init seed disk to {}: {error}",
             path.display()
         ))
     })
@@ -52,7 +52,7 @@ impl MountedFiles {
         let read = |key: &str, path: &Option<String>| {
             let content = path.as_ref().map(|path| {
                 std::fs::read_to_string(path).map_err(|error| {
-                    Failure::data(format!("cloudInit.{key}: {path} cannot be read: {error}"))
+                    Failure::data(format!("cloudInit.{key}: cannot read {path}: {error}; check that the file exists and that the pod's user may read it"))
                 })
             });
             content.transpose()
@@ -66,8 +66,8 @@ impl MountedFiles {
 
 /// Encodes a value as JSON that YAML 1.1 parsers, such as cloud-init's, read unchanged. YAML treats
 /// some characters that JSON need not escape as line ends (U+0085, U+2028), and rejects others
-/// (U+007F to U+009F). All strings are quoted, so that `on`, `0644` and `2024-01-01` stay strings
-/// (B35). Limit: YAML 1.1 reads numbers such as `1e20` as strings.
+/// (U+007F to U+009F). All strings are quoted, so that `on`, `0644` and `2024-01-01` stay strings.
+/// Limit: YAML 1.1 reads numbers such as `1e20` as strings.
 fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for character in value.to_string().chars() {
@@ -309,7 +309,7 @@ mod tests {
         assert!(
             failure
                 .message
-                .starts_with("cloudInit.networkConfigFile: /none/network-config cannot be read")
+                .starts_with("cloudInit.networkConfigFile: cannot read /none/network-config")
         );
     }
 }

@@ -87,7 +87,10 @@ async fn follow_machine(machine: StartedMachine, process_start: Instant) -> RunE
     let (outcome, reporter) = driver::run(setup, signals, process_start).await;
     let has_kvm_failed = is_kvm && outcome.reason == EndReason::AcceleratorUnavailable;
     if has_kvm_failed && vm.accelerator == Accelerator::Auto {
-        tracing::warn!("the VM starts again under emulation: {}", outcome.message);
+        tracing::warn!(
+            "KVM has failed, so the runner starts the VM again under emulation: {}",
+            outcome.message
+        );
         dirs.remove_runtime_files();
         return RunEnd::Emulate(Emulation {
             problem: Problem::new(ConditionReason::KvmFailed, outcome.message),
@@ -118,8 +121,11 @@ async fn start_machine(
     path: PathBuf,
     emulation: Option<Emulation>,
 ) -> Result<StartedMachine, Failure> {
-    let mut signals = Signals::receive()
-        .map_err(|error| Failure::start(format!("signal handlers cannot be installed: {error}")))?;
+    let mut signals = Signals::receive().map_err(|error| {
+        Failure::start(format!(
+            "the runner cannot install signal handlers: {error}"
+        ))
+    })?;
     let files = ConfigFiles::read(&path);
     let (config, spec) = read_config(&path)?;
     let dirs = Directories::locate(&config, &spec.vm.name, &Environment::current());
@@ -237,7 +243,8 @@ fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
     let result: io::Result<_> = taps.iter().map(duplicate).collect();
     result.map_err(|error| {
         Failure::start(format!(
-            "the taps cannot be kept for a start without KVM: {error}; check the pod's limit of open files"
+            "the runner cannot duplicate the tap devices, which a second start without KVM would need: {error}; raise the \
+             pod's limit of open files"
         ))
     })
 }
@@ -399,8 +406,8 @@ fn pod_identity() -> PodIdentity {
     };
     serde_json::from_str(&text).unwrap_or_else(|error| {
         tracing::warn!(
-            "the environment variable {} is ignored, because it cannot be parsed: {error}; delete the pod, so that the \
-             operator creates it again",
+            "the runner ignores the environment variable {}, because it cannot parse its value: {error}; delete the pod, so \
+             that the operator creates it again",
             names::ENV_IDENTITY
         );
         PodIdentity::default()
@@ -493,7 +500,8 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!(
-            "the VM's status and events are not written: this is not a pod, and the configuration has no namespace; set its key `namespace`"
+            "the runner writes no status and no events of the VM, because it does not run in a pod and the configuration has \
+             no namespace; set the key `namespace`"
         );
     }
     Some(Identity {
@@ -560,6 +568,6 @@ pub fn write_termination_message(message: &str) {
         None => return,
     };
     if let Err(error) = std::fs::write(&path, message) {
-        tracing::warn!(%error, "the termination message cannot be written to {}", path.display());
+        tracing::warn!(%error, "cannot write the termination message of the VM to {}", path.display());
     }
 }

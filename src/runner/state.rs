@@ -50,7 +50,7 @@ pub enum Phase {
 /// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// QEMU has accepted the QMP connection.
+    /// the QMP connection to QEMU is established.
     MonitorReady,
     /// The QMP connection has ended.
     MonitorLost,
@@ -211,7 +211,9 @@ impl State {
             Event::Continued if self.phase == Phase::Starting => self.continued(),
             Event::ContinueFailed(why) if self.phase == Phase::Starting => self.fail(
                 now,
-                Failure::start(format!("QEMU does not run the guest: {why}")),
+                Failure::start(format!(
+                    "QEMU rejects the command to start the guest: {why}"
+                )),
             ),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
@@ -337,15 +339,15 @@ impl State {
     fn start_timed_out(&mut self, now: Duration) -> Vec<Action> {
         let seconds = START_TIMEOUT.as_secs();
         let failure = match self.monitor {
-            MonitorState::Ready => {
-                Failure::start(format!("QEMU was not configured within {seconds} s"))
-            }
+            MonitorState::Ready => Failure::start(format!(
+                "QEMU has started, but the runner could not configure it within {seconds} s"
+            )),
             MonitorState::Silent => Failure::start(format!(
-                "QEMU has not accepted the QMP connection within {seconds} s"
+                "QEMU has started, but has not answered on its QMP connection within {seconds} s"
             )),
             MonitorState::Lost => Failure::new(
                 EndReason::MonitorLost,
-                "the QMP connection to QEMU has ended before the guest ran".to_owned(),
+                "QEMU has closed its QMP connection before the guest ran".to_owned(),
             ),
         };
         self.fail(now, failure)

@@ -3,7 +3,7 @@
 mod parts;
 mod report;
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::Bytes;
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
@@ -103,9 +103,9 @@ impl Observed {
 
     /// The conditions that the runner reports. Those that the Java VM-Operator does not have exist
     /// only while the VM runs.
-    pub fn conditions(&self) -> Vec<Wanted> {
+    pub fn conditions(&self) -> Vec<DesiredCondition> {
         let (reason, message) = phase_reason(self.phase);
-        let wanted = |type_, status, reason, message: &str| Wanted {
+        let wanted = |type_, status, reason, message: &str| DesiredCondition {
             type_,
             status,
             reason,
@@ -121,13 +121,13 @@ impl Observed {
                 message,
             ),
         ];
-        let stopped = (ConditionReason::VmStopped, "the VM does not run");
+        let stopped = (ConditionReason::VmStopped, "the VM is not running");
         let console = match (&self.console, self.is_running()) {
             (Some((host, _)), true) => wanted(
                 conditions::CONSOLE_CONNECTED,
                 true,
                 ConditionReason::Connected,
-                &format!("from {host}"),
+                &format!("a console is connected from {host}"),
             ),
             (None, true) => wanted(
                 conditions::CONSOLE_CONNECTED,
@@ -237,7 +237,7 @@ pub enum Announcement {
 }
 
 impl Announcement {
-    /// Action, reason and note of the Event. Addresses are in the note only (B42).
+    /// Action, reason and note of the Event. Addresses are in the note only, because events are counted and filtered by reason.
     pub fn texts(&self) -> (&'static str, &'static str, String) {
         match self {
             Self::Phase(phase) => {
@@ -402,7 +402,7 @@ pub mod tests {
         assert!(
             !status
                 && reason == ConditionReason::InvalidConfig
-                && message.starts_with("wrong; refused; the QMP connection to QEMU"),
+                && message.starts_with("wrong; refused; QEMU has closed its QMP connection"),
             "{message}"
         );
         (observed.config_problem, observed.password_problem) = (None, None);
@@ -421,7 +421,7 @@ pub mod tests {
             (false, ConditionReason::NotFollowed)
         );
         assert!(
-            reported.message.contains("uses 1 of 2 CPUs"),
+            reported.message.contains("only 1 of its 2 CPUs"),
             "{}",
             reported.message
         );
@@ -465,7 +465,7 @@ pub mod tests {
             (reason, note.as_str(), announcement.is_warning()),
             (
                 "KvmFailed",
-                "the guest is emulated and slow: QEMU has aborted",
+                "the guest is emulated, which is slow: QEMU has aborted",
                 true
             )
         );

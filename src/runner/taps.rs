@@ -13,16 +13,16 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
         Failure::data(match error {
             TapError::Open(error) => {
                 let user = rustix::process::getuid().as_raw();
-                format!("{key}: {TUN} cannot be opened by uid {user}: {error}; {}", device_hint(error))
+                format!("{key}: the runner cannot open {TUN} as uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: no tap can be created: {error}; the pod needs the capability NET_ADMIN and must start {}, to \
-                 which the image gives it",
+                "{key}: the runner cannot create a tap device: {error}; the pod needs the capability NET_ADMIN, and its \
+                 command must be {}",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {
                 let hint = "create the bridge on the node, or select a node that has it (spec.nodeSelector)";
-                format!("{key}: no tap can be attached to the bridge {bridge}: {error}; {hint}")
+                format!("{key}: the runner cannot attach the tap device to the bridge {bridge:?}: {error}; {hint}")
             }
         })
     })
@@ -31,11 +31,16 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
 /// The step that helps if the device cannot be opened.
 fn device_hint(error: Errno) -> &'static str {
     match error {
-        Errno::NOENT => "give it to the pod by the setting tap.tunResource or tap.hostPath",
-        Errno::NODEV | Errno::NXIO => "load the kernel module on the node: modprobe tun",
-        Errno::ACCESS => {
-            "give all users access to it on the node (chmod 666), or use a device plugin (setting tap.tunResource)"
+        Errno::NOENT => {
+            "set tap.tunResource or tap.hostPath in the operator's ConfigMap, which give the pod the device"
         }
-        _ => "give it to the pod by a device plugin (setting tap.tunResource)",
+        Errno::NODEV | Errno::NXIO => "load the kernel module tun on the node (modprobe tun)",
+        Errno::ACCESS => {
+            "give all users access to the device on the node (chmod 666), or set tap.tunResource in the operator's ConfigMap, \
+             which uses a device plugin"
+        }
+        _ => {
+            "set tap.tunResource in the operator's ConfigMap, which gives the pod the device by a device plugin"
+        }
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(
             failure.message,
             format!(
-                "{} is not UTF-8 text; write the file again",
+                "the configuration file {} is not UTF-8 text; write it again as UTF-8",
                 config.display()
             )
         );
@@ -191,7 +191,7 @@ mod tests {
         fs::create_dir(&config).unwrap();
         let failure = next().await.unwrap_err();
         assert!(
-            failure.message.contains("config.yaml cannot be read"),
+            failure.message.contains("config.yaml: Is a directory"),
             "{failure}"
         );
         fs::remove_dir(&config).unwrap();

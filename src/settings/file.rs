@@ -30,16 +30,17 @@ const CONSOLE_KEYS: [&str; 3] = [
 const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
-        "this key has no effect, because the operator sends no traces; remove it, and use the metric vm_operator_vm_start_seconds",
+        "this key has no effect, because the operator sends no traces; remove it, and use the metric \
+         vm_operator_vm_start_seconds",
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; console front ends read it",
+        "this key has no effect in the operator; the web consoles of the Java VM-Operator read it",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler, where console front \
-         ends read it",
+        "this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler, where web consoles \
+         read it",
     ),
 ];
 
@@ -48,7 +49,7 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 pub enum SettingsError {
     /// The file cannot be read.
     #[error(
-        "cannot read the configuration {0}: {1}; name the file with --config, or mount the ConfigMap vm-operator there"
+        "cannot read the configuration file {0}: {1}; name the file with --config, or mount the ConfigMap vm-operator there"
     )]
     Unreadable(String, std::io::Error),
     /// The text is not YAML, or a value is not allowed. The message names file, line, key and the allowed values.
@@ -111,7 +112,9 @@ impl ConfigFile {
                 Ok(settings) if settings == self.settings => {}
                 Ok(settings) => return Self { settings, ..self },
                 Err(error) => {
-                    tracing::error!("{error}; the previous configuration remains in use")
+                    tracing::error!(
+                        "the changed configuration cannot be used, so the previous one remains in use: {error}"
+                    )
                 }
             }
         }
@@ -169,7 +172,7 @@ impl Settings {
             .manager
             .controller;
         if let Some((key, values)) = settings.violation() {
-            let message = format!("this value is not allowed; use {values}");
+            let message = format!("the value is not allowed; use {values}");
             return Err(SettingsError::Invalid(about(
                 &format!("/Manager./Controller.{key}"),
                 &message,
@@ -186,7 +189,9 @@ impl Settings {
             .as_deref()
             .unwrap_or_default();
         if let Some(line) = logging::level(properties).1.first() {
-            let message = format!("only the line .level has an effect; {line:?} has none");
+            let message = format!(
+                "the line {line:?} has no effect, because only .level has one; remove the line"
+            );
             warnings.push(about(
                 "/Manager./Controller./Reconciler.loggingProperties",
                 &message,
@@ -204,7 +209,7 @@ fn key(path: &impl ToString) -> String {
 fn reason_without_effect(key: &str) -> &'static str {
     let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
     known.map_or(
-        "unknown key without effect; correct or remove it",
+        "this key is unknown and has no effect; correct or remove it",
         |(_, reason)| reason,
     )
 }

@@ -475,7 +475,7 @@ impl Reconciler {
             "ReadWriteOnce",
             "ReadWriteOncePod",
         ];
-        const MODE_LIST: &str = "a list of ReadOnlyMany, ReadWriteMany, ReadWriteOnce or ReadWriteOncePod with at least one";
+        const MODE_LIST: &str = "a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
         const PROXY: &str = "an address such as http://proxy.example.org:3128; a proxy with user and password belongs in \
                              the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
         const RESOURCE: &str = "a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
@@ -526,7 +526,7 @@ impl Reconciler {
             (
                 "imageRepository.fetch.schemes",
                 all(&fetch.schemes, &SCHEMES),
-                "a list of https or http",
+                "a list with https, http or both",
             ),
             (
                 "imageRepository.fetch.maxSize",
@@ -566,12 +566,12 @@ impl Reconciler {
             (
                 "imageRepository.fetch.authorities.key",
                 is_name(&authorities.key),
-                "the name of a key of the ConfigMap",
+                "the name of a key in the ConfigMap",
             ),
             (
                 "imageRepository.fetch.authorities",
                 is_complete,
-                "key together with configMap, the ConfigMap that contains the key",
+                "key together with configMap, which names the ConfigMap that contains the key",
             ),
             (
                 "accelerator.kvmResource",
@@ -581,12 +581,12 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "false, because kvmResource gives pods /dev/kvm, or leave kvmResource out",
+                "false, because kvmResource already gives pods /dev/kvm, or remove kvmResource",
             ),
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "kvm with kvmResource, which gives pods /dev/kvm, or with privileged: true",
+                "auto or tcg, or set kvmResource or privileged: true, which give pods /dev/kvm",
             ),
             (
                 "tap.tunResource",

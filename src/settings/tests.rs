@@ -105,7 +105,7 @@ fn file_of_the_java_vm_operator_is_read() {
         warnings,
         [
             "config.yaml, line 26: /Manager./Controller./Reconciler./DisplaySecretReconciler: this key has no effect in \
-             the operator; console front ends read it"
+             the operator; the web consoles of the Java VM-Operator read it"
         ]
     );
 }
@@ -260,7 +260,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
     for (text, words) in [
         (
             "cpuOvercommit: 0",
-            "cpuOvercommit: this value is not allowed; use a number above 0",
+            "cpuOvercommit: the value is not allowed; use a number above 0",
         ),
         (
             "cpuOvercommit: many",
@@ -280,12 +280,15 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "runnerImage: {pullPolicy: Sometimes}",
-            "runnerImage.pullPolicy: this value is not allowed; use Always, Never",
+            "runnerImage.pullPolicy: the value is not allowed; use Always, Never",
         ),
         ("loggingProperties: 1", "loggingProperties: invalid type"),
         ("replacedImages: all", "replacedImages: invalid type"),
         ("replacedImages: [a, 1]", "replacedImages[1]: invalid type"),
-        ("accelerator: {policy: kvm}", "use kvm with kvmResource"),
+        (
+            "accelerator: {policy: kvm}",
+            "use auto or tcg, or set kvmResource",
+        ),
         (
             "accelerator: {policy: xen}",
             "accelerator.policy: unknown variant `xen`, expected one of `auto`, `kvm`, `tcg`",
@@ -296,7 +299,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "accelerator: {privileged: true, kvmResource: devices.kubevirt.io/kvm}",
-            "leave kvmResource out",
+            "remove kvmResource",
         ),
         (
             "accelerator: {kvmResource: kvm}",
@@ -320,7 +323,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {size: \"0\"}",
-            "imageRepository.size: this value is not allowed; use a size such as 20Gi",
+            "imageRepository.size: the value is not allowed; use a size such as 20Gi",
         ),
         ("imageRepository: {size: lots}", "write a size such as 8Gi"),
         (
@@ -329,12 +332,12 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {accessModes: [ReadMany]}",
-            "use a list of ReadOnlyMany",
+            "use a list of one or more of ReadOnlyMany",
         ),
-        ("imageRepository: {accessModes: []}", "at least one"),
+        ("imageRepository: {accessModes: []}", "one or more"),
         (
             "imageRepository: {fetch: {schemes: [ftp]}}",
-            "fetch.schemes: this value is not allowed; use a list of https",
+            "fetch.schemes: the value is not allowed; use a list with https",
         ),
         (
             "imageRepository: {fetch: {maxSize: 20}}",
@@ -354,7 +357,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {fetch: {httpsProxy: p}}",
-            "fetch.httpsProxy: this value is not allowed; use an address",
+            "fetch.httpsProxy: the value is not allowed; use an address",
         ),
         (
             "imageRepository: {fetch: {httpsProxy: \"http://p/?a\"}}",
@@ -432,13 +435,16 @@ fn key_without_effect_is_a_warning() {
         Some("handlers=a\n.level=FINE\n")
     );
     for (line, words) in [
-        (4, "/Reconciler.runnerData: unknown key"),
-        (5, "/Reconciler.cpuOvercomit: unknown key"),
+        (4, "/Reconciler.runnerData: this key is unknown"),
+        (5, "/Reconciler.cpuOvercomit: this key is unknown"),
         (6, "/Reconciler.openTelemetry: this key has no effect"),
-        (7, "/Reconciler.podDefaults.tolerations.0.kye: unknown key"),
+        (
+            7,
+            "/Reconciler.podDefaults.tolerations.0.kye: this key is unknown",
+        ),
         (
             9,
-            "/Reconciler.loggingProperties: only the line .level has an effect; \"handlers=a\" has none",
+            "/Reconciler.loggingProperties: the line \"handlers=a\" has no effect",
         ),
         (
             11,

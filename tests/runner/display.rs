@@ -185,7 +185,7 @@ fn a_password_whose_end_cannot_be_used_lets_nobody_in_from_the_start_on() {
         condition["message"]
             .as_str()
             .unwrap()
-            .contains("\"tomorrow\" is not allowed"),
+            .contains("the invalid value \"tomorrow\""),
         "{condition}"
     );
     assert!(!admitted(&fixture, "first"));

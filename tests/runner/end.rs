@@ -390,7 +390,7 @@ fn b14_a_qemu_that_does_not_start_says_why() {
         "{message}"
     );
     assert!(
-        message.contains("fields that only QEMU and the node can check: "),
+        message.contains("which only QEMU and the node can check"),
         "{message}"
     );
 }
@@ -488,7 +488,7 @@ fn a_secret_of_the_seed_is_in_no_log() {
     let end = fixture.start(None).end();
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.contains("cloudInit.userData: the value, which is not shown, has another type"),
+        message.contains("cloudInit.userData: the value has the wrong type (it is not shown"),
         "{message}"
     );
     assert!(
@@ -548,7 +548,7 @@ fn a_namesake_is_never_written() {
         &json!({"drives": [], "powerdownTimeout": 0}),
     );
     let vm = fixture.start(Some(&api));
-    vm.logged("the VM's object is gone");
+    vm.logged("the VM was deleted, so the runner no longer writes its status");
     vm.signal("-TERM");
     assert_eq!(vm.end().code, 10);
     assert!(api.writes().is_empty(), "{:#?}", api.writes());

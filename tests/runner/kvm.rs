@@ -30,7 +30,10 @@ fn accelerated(fixture: &Fixture, device: &str) -> Value {
 fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
     let fixture = Fixture::with_guest();
     for (device, text) in [
-        ("666 1 3", "/dev/kvm is device 1:3 and not KVM's"),
+        (
+            "666 1 3",
+            "/dev/kvm has the device number 1:3 instead of 10:232",
+        ),
         (
             "600 10 232",
             "/dev/kvm cannot be opened by uid 107: Permission denied",
@@ -140,7 +143,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
         accelerated["message"]
             .as_str()
             .unwrap()
-            .contains("the KVM of /dev/kvm fails at the step "),
+            .contains("the check of KVM (/dev/kvm) has failed at the step "),
         "{accelerated}"
     );
     assert!(
@@ -170,7 +173,7 @@ fn the_command_prints_each_step_of_the_check() {
     let steps = [
         "kernel: ",
         "processor: ",
-        "module of KVM: ",
+        "KVM modules: ",
         "open the device: ok",
         "query the version of the interface: ok",
         "create a VM: ok",
@@ -190,8 +193,8 @@ fn the_command_prints_each_step_of_the_check() {
             "{text}"
         ),
         69 => assert!(
-            text.contains(" in long mode: failed: KVM internal error, suberror 1")
-                && last.starts_with("KVM does not run operating systems: "),
+            text.contains(" in long mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
+                && last.starts_with("KVM cannot run operating systems on this node: "),
             "{text}"
         ),
         code => panic!("{code}: {text}"),
@@ -298,7 +301,8 @@ fn a_qemu_that_kvm_ends_is_unavailable_acceleration() {
         );
         let message = end.outcome["message"].as_str().unwrap();
         assert!(
-            message.starts_with("vm.accelerator is kvm, but QEMU exited with "),
+            message
+                .starts_with("the VM requires KVM (vm.accelerator is kvm), but QEMU exited with "),
             "{message}"
         );
     } else {

@@ -291,7 +291,7 @@ fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told
     wait_for_condition(
         "False",
         2,
-        "/tmp/config/config.yaml cannot be read by uid 107",
+        "uid 107 cannot read the configuration file /tmp/config/config.yaml",
     );
     // The same value again causes no report, and the file is valid as before.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();

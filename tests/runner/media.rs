@@ -138,5 +138,11 @@ fn b01_b25_a_request_resets_the_guest_once_and_it_boots_again() {
     let vm = fixture.start(Some(&api));
     vm.console().wait("TINY boot=3");
     vm.reaches("Booted");
-    assert_eq!(fixture.log().matches("the VM was reset").count(), 0);
+    assert_eq!(
+        fixture
+            .log()
+            .matches("the VM was reset as requested")
+            .count(),
+        0
+    );
 }

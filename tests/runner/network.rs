@@ -180,8 +180,9 @@ fn a_tap_that_cannot_be_made_is_explained() {
     assert_eq!(end.code, 66, "{}", end.log);
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message
-            .starts_with("vm.network[0]: /dev/net/tun cannot be opened by uid 107: No such file"),
+        message.starts_with(
+            "vm.network[0]: the runner cannot open /dev/net/tun as uid 107: No such file"
+        ),
         "{message}"
     );
     assert!(message.contains("tap.tunResource"), "{message}");
@@ -194,7 +195,7 @@ fn a_tap_that_cannot_be_made_is_explained() {
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
         message.starts_with(
-            "vm.network[0]: no tap can be attached to the bridge none: No such device"
+            "vm.network[0]: the runner cannot attach the tap device to the bridge \"none\": No such device"
         ),
         "{message}"
     );

@@ -34,7 +34,12 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
     last("a report of the boot", "Booted", "True", 1);
     let writes = api.statuses().len();
     assert!((1..=3).contains(&writes), "{:#?}", api.statuses());
-    let failed = || fixture.log().matches("the status was not written").count();
+    let failed = || {
+        fixture
+            .log()
+            .matches("cannot write the VM's status")
+            .count()
+    };
     let before = failed();
     assert!(before > 0, "{}", fixture.log());
     api.fail(&FAULTS);

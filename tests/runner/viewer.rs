@@ -94,9 +94,14 @@ fn console_events(api: &Api) -> Vec<(String, String)> {
         .collect()
 }
 
-const CONNECTED: [&str; 4] = ["True", "Connected", "from 127.0.0.1", "127.0.0.1"];
+const CONNECTED: [&str; 4] = [
+    "True",
+    "Connected",
+    "a console is connected from 127.0.0.1",
+    "127.0.0.1",
+];
 const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
-const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM does not run", ""];
+const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM is not running", ""];
 
 fn wait_for_report(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
     vm.until(&format!("{expected:?}"), || {

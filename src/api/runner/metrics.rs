@@ -91,7 +91,7 @@ pub const ALL: &[Metric] = &[
     gauge(
         "kubevirt_vmi_memory_available_bytes",
         "",
-        "Memory that the guest sees, in bytes.",
+        "Total memory as the operating system in the guest reports it, in bytes.",
     ),
     gauge(
         "kubevirt_vmi_memory_unused_bytes",

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CloudInit {
-    /// Content of `meta-data`. The operator adds `instance-id` and `local-hostname` if they are missing. The added
+    /// Content of cloud-init's `meta-data`. The operator adds `instance-id` and `local-hostname` if they are missing. The added
     /// `instance-id` changes only with the content of `cloudInit`. After such a change, cloud-init configures the guest again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<BTreeMap<String, String>>,
-    /// Content of `user-data`, as a `#cloud-config` document.
+    /// Content of cloud-init's `user-data`, as a `#cloud-config` document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub user_data: Option<Map<String, Value>>,
@@ -22,7 +22,7 @@ pub struct CloudInit {
     /// the format, such as `#cloud-config` or `#!/bin/sh`. A change of the Secret does not change `instance-id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_from: Option<SeedSource>,
-    /// Content of `network-config`.
+    /// Content of cloud-init's `network-config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub network_config: Option<Map<String, Value>>,

@@ -1,18 +1,11 @@
 //! `spec.vm`: hardware and desired state of the VM.
 
-use crate::api::quantity::Bytes;
 use crate::api::vm::memory::Memory;
 use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// Smallest size of a guest's memory. A smaller size is a number with a forgotten unit. The rules of the schema have the same limit.
-pub const RAM_MIN: Bytes = Bytes(1 << 20);
-
-/// Largest size of a guest's memory, which an x86 CPU can address. The rules of the schema have the same limit.
-pub const RAM_MAX: Bytes = Bytes(1 << 52);
 
 /// Hardware and desired state of the VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

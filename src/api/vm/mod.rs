@@ -10,6 +10,7 @@
     reason = "each printer column repeats the names of its parts"
 )]
 
+mod bounds;
 mod cloud_init;
 mod machine;
 mod memory;
@@ -17,6 +18,7 @@ pub mod names;
 pub mod rules;
 mod status;
 
+pub use bounds::*;
 pub use cloud_init::*;
 pub use machine::*;
 pub use memory::*;
@@ -229,11 +231,11 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// File name of the template. This field has no effect.
+    /// File name of the Java VM-Operator's template. This field has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Whether each start copies the template again. This field has no effect.
-    #[serde(default = "yes")]
+    /// Whether the template is copied at each start. This field has no effect.
+    #[serde(default = "default_true")]
     pub update: bool,
 }
 
@@ -296,7 +298,7 @@ pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
-fn yes() -> bool {
+fn default_true() -> bool {
     true
 }
 

@@ -14,7 +14,7 @@ pub struct VirtualMachineStatus {
     /// Generation of the spec that the operator has processed; 0 if none. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Failed starts and unexpected ends since the VM last ran for 10 min. Written by the operator.
+    /// Failed starts and unexpected stops since the VM last ran for 10 min. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
     /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
@@ -27,7 +27,7 @@ pub struct VirtualMachineStatus {
     /// Last fulfilled value of `spec.vm.resetRequest`. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
-    /// Version of the runner. Reported by the runner.
+    /// Version of `vm-runner` in the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
     /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Reported by the runner; reset by
@@ -130,19 +130,19 @@ pub struct GuestShutdown {
 /// Value of [`Restarts::reason`]: another client than the operator has deleted the pod.
 pub const POD_DELETED: &str = "PodDeleted";
 
-/// Unexpected ends of a VM: the runner exited, or another client than the operator deleted the pod.
+/// Unexpected stops of a VM: the runner exited, or another client than the operator deleted the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Number of consecutive ends before the VM has run for 10 min. The delay before the next start doubles from 1 s to 5 min.
+    /// Number of consecutive unexpected stops before the VM has run for 10 min. The delay before the next start doubles from 1 s to 5 min.
     pub attempts: u32,
-    /// UID of the pod of the last counted end.
+    /// UID of the pod that stopped last.
     pub pod_uid: String,
-    /// Reason of the last end.
+    /// Reason of the last unexpected stop.
     pub reason: String,
-    /// Details of the last end.
+    /// Details of the last unexpected stop.
     #[serde(default)]
     pub message: String,
-    /// Time of the last end.
+    /// Time of the last unexpected stop.
     pub time: Time,
 }

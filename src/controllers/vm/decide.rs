@@ -111,10 +111,10 @@ impl Decision {
 }
 
 impl Decision {
-    /// The decision if a start waits for the boot image until `medium`.
+    /// The decision if a start waits for the boot image. `deadline` is the end of that wait; `None` means that the image is present.
     #[must_use]
-    pub fn once_there(self, medium: Option<Timestamp>) -> Self {
-        match (self, medium) {
+    pub fn unless_boot_image_is_missing(self, deadline: Option<Timestamp>) -> Self {
+        match (self, deadline) {
             (Self::Create, Some(until)) => Self::Wait(WaitFor::Medium { until }),
             (decision, _) => decision,
         }
@@ -251,7 +251,7 @@ fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decisio
     let resets_backoff = running.is_some_and(|since| {
         observed.now.duration_since(since.last_transition_time.0) >= BACKOFF_RESET_UPTIME
     });
-    let by = exit::by_others(pod).map(|(reason, message)| format!("{reason}: {message}"));
+    let by = exit::stopped_by_cluster(pod).map(|(reason, message)| format!("{reason}: {message}"));
     Decision::Remember(Restarts {
         attempts: attempts(observed, resets_backoff),
         pod_uid: uid,

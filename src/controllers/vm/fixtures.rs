@@ -1,7 +1,7 @@
 //! VMs and pods for unit tests.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::observe::{Observed, ReportCopy};
 use crate::controllers::vm::views::PodView;
 use k8s_openapi::jiff::Timestamp;
@@ -30,7 +30,7 @@ pub fn vm(machine: Value) -> VirtualMachine {
 /// The VM with the status of a running guest.
 pub fn seen_running(mut vm: VirtualMachine) -> VirtualMachine {
     let status = vm.status.as_mut().unwrap();
-    let wanted = Wanted {
+    let wanted = DesiredCondition {
         type_: conditions::RUNNING,
         status: true,
         reason: ConditionReason::VmStarted,

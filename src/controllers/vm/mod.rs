@@ -45,7 +45,7 @@ pub mod views;
 pub mod watches;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::Wanted;
+use crate::api::conditions::DesiredCondition;
 use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
@@ -125,7 +125,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         // The garbage collector deletes the children. They must not be created again.
         report::report_deletion(&observed, ctx).await?;
         runner_report::copy(&observed, None, ctx).await?;
-        return Ok(Outcome::Done.sooner(observed.copy.delay()));
+        return Ok(Outcome::Done.recheck_within(observed.copy.delay()));
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let objects = plan.as_ref().ok().map(objects::build);
@@ -133,7 +133,9 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let applied = match freshness::check(&observed, &decision, objects.as_ref(), ctx).await {
         Ok(Freshness::Current) => apply::apply(objects, &observed, &decision, ctx).await,
         Ok(Freshness::Stale) => {
-            tracing::debug!("the API server has a newer version of the VM; waiting for the watch");
+            tracing::debug!(
+                "the API server has a newer version of the VM than the watch; waiting for the watch"
+            );
             return Ok(Outcome::Recheck(freshness::RECHECK_DELAY));
         }
         Err(error) => Err(error),
@@ -170,23 +172,23 @@ fn decide_with_objects(
     let boot_image_deadline = plan.as_ref().ok().and_then(|plan| plan.media.wait);
     let template_hash = || objects.map(|objects| objects::template_hash(&objects.pod));
     decide::decide(observed, plan.is_ok())
-        .once_there(boot_image_deadline)
+        .unless_boot_image_is_missing(boot_image_deadline)
         .unless_outdated(observed, template_hash)
 }
 
 /// Deletes orphaned objects. Returns the result of the reconcile, and the delay before a failed deletion is retried.
 async fn delete_orphans(
-    applied: Result<Vec<Wanted>, Error>,
+    applied: Result<Vec<DesiredCondition>, Error>,
     observed: &Observed,
     decision: &Decision,
     ctx: &Context,
-) -> (Result<Vec<Wanted>, Error>, Option<Duration>) {
+) -> (Result<Vec<DesiredCondition>, Error>, Option<Duration>) {
     let Err(error) = gates::orphans::delete_orphans(observed, ctx).await else {
         return (applied, None);
     };
     let waits_for_orphans = match &applied {
         Ok(_) => *decision == Decision::Wait(WaitFor::OtherPod),
-        Err(error) => matches!(error, Error::OfEarlier { .. }),
+        Err(error) => matches!(error, Error::OwnedByPrevious { .. }),
     };
     if waits_for_orphans {
         return (Err(error), None);
@@ -200,7 +202,7 @@ async fn report_all(
     observed: &Observed,
     plan: &Result<Plan, Diagnosis>,
     decision: &Decision,
-    applied: Result<&[Wanted], &Error>,
+    applied: Result<&[DesiredCondition], &Error>,
     ctx: &Context,
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {

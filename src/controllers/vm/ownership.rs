@@ -39,7 +39,9 @@ pub const OPERATOR: &str = "the operator";
 #[must_use]
 pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
     match owner {
-        Some(owner) => format!("{owner} needs it: give this VM or its disk another name"),
+        Some(owner) => {
+            format!("{owner} needs it: give this VM or its disk another name")
+        }
         None => {
             let kind = kind.to_lowercase();
             format!(
@@ -77,8 +79,8 @@ pub fn check_owner<K: Resource>(
     let next =
         orphan_next_step(object, vm).filter(|_| is_own && is_controlled_by_previous_vm(object, vm));
     match next {
-        Some(next) => Err(Error::OfEarlier { kind, name, next }),
-        None => Err(Error::Foreign {
+        Some(next) => Err(Error::OwnedByPrevious { kind, name, next }),
+        None => Err(Error::OwnedByOther {
             kind,
             owner: owner(object, &vm.name_any()),
             name,

@@ -8,7 +8,7 @@ pub use ready::{Ready, ready};
 pub use shutdown_notice::{publish_shutdown, report_deletion};
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::{GuestShutdown, Restarts, State, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
@@ -46,7 +46,7 @@ pub async fn report(
     observed: &Observed,
     decision: &Decision,
     problem: Option<Diagnosis>,
-    notes: Option<&[Wanted]>,
+    notes: Option<&[DesiredCondition]>,
     created: bool,
     ctx: &Context,
 ) -> Result<(), Error> {
@@ -131,14 +131,14 @@ fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutd
 
 /// The condition of a VM whose runner cannot access its volumes or misses files in them, until the VM runs.
 #[must_use]
-pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<Wanted> {
+pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<DesiredCondition> {
     let last = restarts(observed, decision).filter(|_| !observed.is_running())?;
     let reasons = [
         ConditionReason::DataNotAccessible,
         ConditionReason::DataMissing,
     ];
     let reason = reasons.into_iter().find(|it| last.reason == it.as_str())?;
-    Some(Wanted {
+    Some(DesiredCondition {
         type_: conditions::DATA_ACCESSIBLE,
         status: false,
         reason,
@@ -152,7 +152,7 @@ pub struct OperatorFields<'a> {
     /// The condition `Ready`.
     pub ready: &'a Ready,
     /// The additional conditions. With `None`, present ones are retained.
-    pub notes: Option<&'a [Wanted]>,
+    pub notes: Option<&'a [DesiredCondition]>,
     /// Past exits.
     pub restarts: Option<&'a Restarts>,
     /// The shutdown by the guest that keeps the VM stopped.
@@ -181,7 +181,7 @@ pub fn operator_status(
     let present_conditions = present(vm)
         .map(|status| status.conditions.as_slice())
         .unwrap_or_default();
-    let at = |wanted: &Wanted| {
+    let at = |wanted: &DesiredCondition| {
         let next = wanted.at(present_conditions, vm.metadata.generation, now);
         let same = |before: &&Condition| {
             Condition {

@@ -1,6 +1,6 @@
 //! The time of a VM's next reconcile if nothing changes. It is derived from stores and remembered state; no request is made.
 
-use crate::api::conditions::{self, Wanted};
+use crate::api::conditions::{self, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
@@ -23,7 +23,7 @@ pub fn outcome(
     mut observed: Observed,
     plan: Option<Plan>,
     decision: &Decision,
-    conditions: &[Wanted],
+    conditions: &[DesiredCondition],
     orphans: Option<Duration>,
     ctx: &Context,
 ) -> Outcome {
@@ -33,26 +33,30 @@ pub fn outcome(
     let is_created = *decision == Decision::Create;
     decision
         .outcome(observed.now)
-        .sooner(diagnose::recheck(&observed))
-        .sooner(report::recovery(&observed))
-        .sooner(orphans)
-        .sooner(service(conditions))
-        .sooner(rejections(&observed, conditions, ctx))
-        .sooner(plan.as_ref().and_then(downloads))
-        .sooner(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
-        .sooner(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
-        .sooner(is_created.then_some(RECHECK_AFTER_CREATION))
-        .sooner(runner_report::recheck(observed, ctx))
+        .recheck_within(diagnose::recheck(&observed))
+        .recheck_within(report::recovery(&observed))
+        .recheck_within(orphans)
+        .recheck_within(service(conditions))
+        .recheck_within(rejections(&observed, conditions, ctx))
+        .recheck_within(plan.as_ref().and_then(downloads))
+        .recheck_within(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
+        .recheck_within(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
+        .recheck_within(is_created.then_some(RECHECK_AFTER_CREATION))
+        .recheck_within(runner_report::recheck(observed, ctx))
 }
 
-fn service(conditions: &[Wanted]) -> Option<Duration> {
+fn service(conditions: &[DesiredCondition]) -> Option<Duration> {
     conditions
         .iter()
         .any(|condition| condition.type_ == conditions::SERVICE_IN_SYNC)
         .then_some(SERVICE_RETRY_DELAY)
 }
 
-fn rejections(observed: &Observed, conditions: &[Wanted], ctx: &Context) -> Option<Duration> {
+fn rejections(
+    observed: &Observed,
+    conditions: &[DesiredCondition],
+    ctx: &Context,
+) -> Option<Duration> {
     let (vm, now) = (observed.key(), (ctx.cluster.instant)());
     let retries = conditions
         .iter()

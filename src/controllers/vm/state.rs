@@ -62,7 +62,7 @@ impl VmStates {
     }
 
     /// Whether it is too early to send a rejected request again. The delay of a rejection that a previous operator has reported starts now.
-    pub fn is_put_off(&self, vm: &ObjectKey, condition: &'static str, now: Instant) -> bool {
+    pub fn is_retry_delayed(&self, vm: &ObjectKey, condition: &'static str, now: Instant) -> bool {
         let until = self.next_retry(now);
         self.change(vm, |state| {
             *state.rejected_until.entry(condition).or_insert(until) > now
@@ -154,14 +154,14 @@ mod tests {
                 states.retry_after(&vm, "c", at(100)),
                 Some(Duration::from_secs(seconds - 100))
             );
-            let put_off =
-                [100, seconds - 1, seconds].map(|seconds| states.is_put_off(&vm, "c", at(seconds)));
+            let put_off = [100, seconds - 1, seconds]
+                .map(|seconds| states.is_retry_delayed(&vm, "c", at(seconds)));
             assert_eq!(put_off, [true, true, false]);
             states.forget(&vm);
             assert_eq!(states.retry_after(&vm, "c", at(seconds)), None);
             // Reported by a previous operator.
-            assert!(states.is_put_off(&vm, "c", at(1000)));
-            assert!(!states.is_put_off(&vm, "c", at(1000 + seconds)));
+            assert!(states.is_retry_delayed(&vm, "c", at(1000)));
+            assert!(!states.is_retry_delayed(&vm, "c", at(1000 + seconds)));
             states.accepted(&vm, "c");
             assert_eq!(states.retry_after(&vm, "c", at(1000)), None);
         }

@@ -23,7 +23,7 @@ use tower::{BoxError, Layer, Service};
 
 /// A write of an operator without leadership. It was not sent.
 #[derive(Debug, thiserror::Error)]
-#[error("this operator does not lead (any more)")]
+#[error("this operator is not the leader, so it must not write")]
 pub struct NotLeading;
 
 /// A client that counts requests and sends writes only while `leadership` says that this operator leads. The check is
@@ -186,7 +186,7 @@ mod tests {
             .request::<serde_json::Value>(write())
             .await
             .unwrap_err();
-        assert!(refused.to_string().contains("does not lead"), "{refused}");
+        assert!(refused.to_string().contains("not the leader"), "{refused}");
         assert_eq!(requests.load(Ordering::Relaxed), 1);
         let read = Request::get("/api/v1/namespaces/a/pods/b")
             .body(Vec::new())

@@ -42,7 +42,7 @@ impl Default for Deadlines {
 /// The response did not arrive in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
-    "no answer within {0:?}; the API server, or a load balancer before it, takes connections and says nothing"
+    "no answer within {0:?}; the API server, or a load balancer in front of it, accepts connections but does not answer"
 )]
 pub struct ResponseTimeout(Duration);
 

@@ -92,11 +92,11 @@ impl Leadership {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeadershipLost {
     /// Another operator holds the Lease.
-    #[error("the Lease was taken over by {0}")]
+    #[error("another operator ({0}) has taken over the Lease")]
     TakenOver(String),
     /// The Lease was not renewed in time.
     #[error(
-        "the Lease could not be renewed within {0:?}; the API server answers slowly or not at all"
+        "cannot renew the Lease within {0:?}, because the API server answers slowly or not at all"
     )]
     NotRenewed(Duration),
 }
@@ -151,7 +151,10 @@ impl Candidate {
                 && holder != logged_holder
                 && !holder.is_empty()
             {
-                tracing::info!(holder, "another operator leads; waiting");
+                tracing::info!(
+                    holder,
+                    "another operator is the leader; waiting as a standby"
+                );
                 holder.clone_into(&mut logged_holder);
             }
             let rest = self
@@ -198,7 +201,7 @@ impl Candidate {
             Some(until) => {
                 self.leadership.set(State::Leading(self.began + until));
                 if !led {
-                    tracing::info!("this operator leads");
+                    tracing::info!("this operator is the leader now");
                 }
             }
             None if led => {
@@ -225,7 +228,7 @@ impl Candidate {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => LeaseResponse::Absent,
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => LeaseResponse::Conflict,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "cannot get or renew the Lease; trying again");
+                tracing::warn!(%error, "cannot get or renew the Lease; the operator retries");
                 LeaseResponse::Failed
             }
             Err(_) => {
@@ -265,7 +268,9 @@ impl Candidate {
             }
         };
         if timeout(RELEASE_TIMEOUT, emptied).await.is_err() {
-            tracing::warn!("cannot empty the Lease; another operator leads when it has run out");
+            tracing::warn!(
+                "cannot release the Lease at the exit of the operator; another operator becomes the leader when the Lease expires"
+            );
         }
     }
 }

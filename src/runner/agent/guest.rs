@@ -128,10 +128,10 @@ impl GuestAgent {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return tracing::debug!(%error, "the guest agent does not report the guest's CPUs");
+                    return tracing::debug!(%error, "the guest agent does not support reports of the guest's CPUs");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the guest agent does not report the guest's CPUs")
+                    tracing::debug!(%error, "the guest agent does not support reports of the guest's CPUs")
                 }
             }
         }
@@ -149,11 +149,11 @@ impl GuestAgent {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return tracing::debug!(%error, "the guest agent does not report the guest's addresses");
+                    return tracing::debug!(%error, "the guest agent does not support reports of the guest's IP addresses");
                 }
                 // The guest is busy or boots.
                 Err(error) => {
-                    tracing::debug!(%error, "the guest agent does not report the guest's addresses")
+                    tracing::debug!(%error, "the guest agent does not support reports of the guest's IP addresses")
                 }
             }
             sleep(pause).await;
@@ -253,7 +253,9 @@ impl Connection {
             match self.lines.next() {
                 Some(Ok(line)) => return Ok(line),
                 Some(Err(TooLong)) => {
-                    return Err(io::Error::other("the reply of the guest agent is too long"));
+                    return Err(io::Error::other(
+                        "a reply of the guest agent exceeds the maximum length",
+                    ));
                 }
                 None => {}
             }

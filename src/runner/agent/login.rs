@@ -1,13 +1,13 @@
-//! (pure) State of the desktop agent's protocol: the wanted user, the logged-in user, and pending
+//! (pure) State of the desktop agent's protocol: the configured user, the logged-in user, and pending
 //! requests.
 //!
 //! The agent sends `220` when it starts. It accepts `login <user>` and `logout`, and answers `201`
 //! and `202` on success, `400` and above on failure, and `1xx` for progress.
 //!
 //! Invariants: at most one request is waited for, with a timeout. Answers are matched to requests
-//! in their order, late ones included. Only a user that this runner has logged in is logged out,
-//! and no request is repeated without a reason (B19). A user counts as logged in only after the
-//! agent has confirmed it (B18).
+//! in their order, late ones included. Only a user that this runner has logged in is logged out.
+//! A request is repeated only after a change or a failure, because the agent restarts the desktop
+//! for each request. A user counts as logged in only after the agent has confirmed it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -156,7 +156,10 @@ impl Login {
             Some(400..) => self.request_failed(line),
             Some(201 | 202) => log_unexpected(line),
             Some(100..400) => {}
-            _ => tracing::debug!(line, "an unknown message of the desktop agent is ignored"),
+            _ => tracing::debug!(
+                line,
+                "ignoring an unknown message of the desktop agent in the guest"
+            ),
         }
         self.next_request()
     }
@@ -166,7 +169,7 @@ impl Login {
             return log_unexpected(line);
         };
         self.desktop.problem = Some(format!(
-            "{} has failed in the guest: {}",
+            "the desktop agent in the guest reports that {:?} has failed: {}",
             request.name(),
             line.trim()
         ));
@@ -199,7 +202,10 @@ impl Login {
 }
 
 fn log_unexpected(line: &str) {
-    tracing::debug!(line, "the desktop agent has answered without a request");
+    tracing::debug!(
+        line,
+        "the desktop agent in the guest has sent an answer without a request"
+    );
 }
 
 #[cfg(test)]

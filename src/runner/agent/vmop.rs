@@ -48,7 +48,9 @@ pub async fn run(
                 login.agent_closed();
                 report(login.desktop().clone());
             }
-            Err(error) => tracing::debug!(%error, "the desktop agent's channel cannot be opened"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot open the channel to the desktop agent in the guest")
+            }
         }
         tokio::time::sleep(RECONNECT_DELAY).await;
     }

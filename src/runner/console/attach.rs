@@ -25,9 +25,9 @@ pub fn power_off(socket: &Path) -> io::Result<()> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let is_accepted = answer == OFF;
-    is_accepted
-        .then_some(())
-        .ok_or_else(|| io::Error::other("the runner has not confirmed the power-off; read its log"))
+    is_accepted.then_some(()).ok_or_else(|| {
+        io::Error::other("the runner has not confirmed the power-off; read the log of the VM's pod")
+    })
 }
 
 /// Connects the terminal to the guest until Ctrl-] or the end of the VM. If the input is not a
@@ -35,7 +35,9 @@ pub fn power_off(socket: &Path) -> io::Result<()> {
 pub fn attach(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, ATTACH)?;
     let _terminal = RawTerminal::enter();
-    eprint!("attached; Ctrl-] detaches, `console --log` shows the previous output\r\n");
+    eprint!(
+        "connected to the serial console of the VM; Ctrl-] disconnects, `console --log` prints the previous output\r\n"
+    );
     let typing = stream.try_clone()?;
     thread::spawn(move || {
         if let Ok(true) = forward_input(&typing) {
@@ -78,7 +80,7 @@ fn open(socket: &Path, request: &[u8]) -> io::Result<UnixStream> {
         io::Error::new(
             error.kind(),
             format!(
-                "{}: {error}; does the VM run in this container?",
+                "cannot connect to {}: {error}; run this command in the pod of a running VM",
                 socket.display()
             ),
         )

@@ -120,12 +120,12 @@ async fn accept(listener: UnixListener, server: ConsoleServer) {
                 let server = server.clone();
                 tokio::spawn(async move {
                     if let Err(error) = serve_viewer(stream, server).await {
-                        tracing::debug!(%error, "the connection of a console viewer has failed");
+                        tracing::debug!(%error, "the connection of a client of the serial console has failed");
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "the console cannot accept a connection");
+                tracing::warn!(%error, "cannot accept a connection to the serial console");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

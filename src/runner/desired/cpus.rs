@@ -32,7 +32,7 @@ pub fn rejected_by_guest(desired: &DesiredState, slots: &[CpuSlot]) -> Vec<Strin
         .iter()
         .filter_map(plugged_id)
         .filter_map(|id| desired.unplug_rejections.get_key_value(id));
-    let mut words: Vec<String> = there.map(|(id, why)| format!("{id} and {why}")).collect();
+    let mut words: Vec<String> = there.map(|(id, why)| format!("{id}, and {why}")).collect();
     words.sort();
     words
 }
@@ -62,7 +62,7 @@ fn add(slots_by_position: &[&CpuSlot], missing: u32) -> CpuPlan {
     if free.len() < missing {
         let maximum = slots_by_position.len();
         return CpuPlan::Impossible(format!(
-            "the VM was started with at most {maximum} CPUs; restart it to get more"
+            "the VM was started with a maximum of {maximum} CPUs; restart it to get more"
         ));
     }
     let used: Vec<&str> = slots_by_position
@@ -132,7 +132,7 @@ pub mod tests {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    /// A machine of that many CPUs that should be there.
+    /// A VM with the given numbers of present and desired CPUs.
     pub fn desired(cpus: u32) -> DesiredState {
         let live = Live {
             cpus,
@@ -236,7 +236,7 @@ pub mod tests {
         };
         assert_eq!(
             rejected_by_guest(&wanted, &slots(4, &[(1, "cpu-1"), (2, "cpu-3")])),
-            ["cpu-1 and says no"]
+            ["cpu-1, and says no"]
         );
         let mut next = wanted.clone();
         next.set_live(wanted.live.clone());
@@ -253,7 +253,7 @@ pub mod tests {
         let CpuPlan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else {
             panic!()
         };
-        assert!(why.contains("at most 4 CPUs"), "{why}");
+        assert!(why.contains("a maximum of 4 CPUs"), "{why}");
     }
 
     proptest! {

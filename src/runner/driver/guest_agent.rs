@@ -18,7 +18,7 @@ impl Driver {
                     );
                 }
                 Err(error) => {
-                    tracing::info!(%error, "the guest agent does not answer yet");
+                    tracing::info!(%error, "the guest agent (qemu-guest-agent) does not answer yet");
                     let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
                 }
             }
@@ -29,7 +29,7 @@ impl Driver {
         let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
         self.start_agent_request(async move {
             if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest agent has refused to shut the guest down; pressing the power button");
+                tracing::warn!(%error, "the guest agent has rejected the shutdown of the guest; pressing the VM's power button instead");
                 let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
             }
         });

@@ -61,7 +61,7 @@ impl Driver {
             StopCause::Disk => self.disk_stalled(),
             StopCause::Error => self.guest_cannot_continue(),
             StopCause::Crash => {
-                self.guest_failed("the guest has reported a crash (guest-panicked)".to_owned())
+                self.guest_failed("the guest's kernel has crashed and has reported a panic to QEMU (event guest-panicked)".to_owned())
             }
         }
         self.reporter.publish(&self.observed);
@@ -71,7 +71,7 @@ impl Driver {
     pub(super) fn qemu_shut_down(&mut self, reason: &str) {
         if reason == HOST_ERROR_REASON {
             self.guest_failed(format!(
-                "QEMU has shut the VM down because of an error on the node ({reason}); read the log above and that of \
+                "QEMU has shut the VM down because of an error on the node ({reason}); read the log of the pod and the log of \
                  the node's kernel"
             ));
         }
@@ -81,10 +81,12 @@ impl Driver {
     fn guest_cannot_continue(&mut self) {
         let words = self.qemu.kvm_error().unwrap_or_default();
         if self.observed.acceleration != Acceleration::Kvm {
-            let why = "QEMU has stopped the guest permanently (internal-error)";
+            let why =
+                "QEMU has stopped the guest permanently, because KVM or QEMU had an internal error";
             return self.guest_failed(failure::with_output(why, &words));
         }
-        let why = "KVM cannot continue the guest (run state internal-error)";
+        let why =
+            "KVM cannot continue the guest after an internal error (run state internal-error)";
         let why = failure::with_output(why, &words);
         tracing::error!("{why}");
         self.step(Event::KvmFailed(why));

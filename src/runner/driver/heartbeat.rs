@@ -41,9 +41,11 @@ impl Driver {
 
     pub(super) fn qemu_silent(&mut self, silent: bool) {
         if silent {
-            tracing::error!("QEMU does not answer commands; the guest probably hangs");
+            tracing::error!(
+                "QEMU does not answer commands of the runner; the guest probably hangs"
+            );
         } else {
-            tracing::info!("QEMU answers commands again");
+            tracing::info!("QEMU answers commands of the runner again");
         }
         self.observed.qemu_silent = silent;
         self.reporter.publish(&self.observed);
@@ -64,7 +66,7 @@ mod tests {
         let (signals, _signals) = mpsc::unbounded_channel();
         let (client, connection) = qmp::connect(monitor, signals);
         tokio::spawn(connection);
-        let mut peer = Peer::greet(qemu_end).await;
+        let mut peer = Peer::send_greeting(qemu_end).await;
         let (sender, mut results) = mpsc::unbounded_channel();
         tokio::spawn(follow(client, sender));
         let answer = |_: &str, _: &serde_json::Value| Ok(serde_json::json!({"status": "running"}));
@@ -91,11 +93,11 @@ mod tests {
         let (signals, _signals) = mpsc::unbounded_channel();
         let (client, connection) = qmp::connect(monitor, signals);
         tokio::spawn(connection);
-        let mut peer = Peer::greet(qemu_end).await;
+        let mut peer = Peer::send_greeting(qemu_end).await;
         let (sender, mut results) = mpsc::unbounded_channel();
         tokio::spawn(follow(client, sender));
         for _ in 0..3 {
-            peer.hear().await;
+            peer.receive_command().await;
             peer.answer(|_, _| Ok(serde_json::json!({"status": "running"})))
                 .await;
         }

@@ -63,7 +63,7 @@ impl Driver {
     }
 
     fn monitor_lost(&mut self, why: &str) {
-        tracing::info!(why, "the QMP connection to QEMU has ended");
+        tracing::info!(why, "QEMU has closed its QMP connection");
         let task_results = self.task_results.clone();
         tokio::spawn(async move {
             tokio::time::sleep(MONITOR_LOST_DELAY).await;
@@ -84,7 +84,7 @@ impl Driver {
     fn monitor_ready(&mut self) {
         tracing::info!(
             ms_since_start = self.ms_since_start(),
-            "QEMU has accepted the QMP connection"
+            "the QMP connection to QEMU is established"
         );
         self.connect_guest_agent();
         self.start_heartbeat();
@@ -103,7 +103,7 @@ impl Driver {
         let agent = self.agent.clone();
         tokio::spawn(async move {
             if let Err(error) = agent.connect().await {
-                tracing::warn!(%error, "the guest agent's channel cannot be opened");
+                tracing::warn!(%error, "cannot open the channel to the guest agent");
             }
         });
     }
@@ -143,14 +143,17 @@ impl Driver {
             QmpEvent::IoError(error) => self.io_error(&error),
             QmpEvent::TrayMoved => self.change_desired(|desired| desired.attempt += 1),
             QmpEvent::DeviceUnplugged { device } => {
-                tracing::info!(device, "the guest has released a device");
+                tracing::info!(
+                    device,
+                    "the guest has released a device that was removed from the VM"
+                );
                 self.change_desired(|desired| {
                     desired.unplug_rejections.remove(&device);
                     desired.attempt += 1;
                 });
             }
             QmpEvent::UnplugRejected { device, why } => {
-                tracing::warn!("the guest keeps {device} and {why}");
+                tracing::warn!("the guest has not released the device {device:?}, and {why}");
                 self.change_desired(|desired| {
                     desired.unplug_rejections.insert(device, why);
                     desired.attempt += 1;
@@ -220,7 +223,7 @@ impl Driver {
         match result {
             TaskResult::Event(event) => self.step(event),
             TaskResult::PowerOff => {
-                tracing::warn!("power-off requested");
+                tracing::warn!("a power-off of the VM was requested");
                 self.step(Event::PowerOff);
             }
             TaskResult::Osinfo(osinfo) => {
@@ -247,7 +250,7 @@ impl Driver {
                 tracing::info!(
                     connected = desktop.connected,
                     user = desktop.user,
-                    "the guest's desktop"
+                    "the state of the desktop in the guest has changed"
                 );
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);
@@ -258,8 +261,11 @@ impl Driver {
 
     fn record_machine_type(&self, type_: &str) {
         match machine::record_machine_type(&self.dirs.data, type_) {
-            Ok(()) => tracing::info!(type_, "the machine type is recorded for the VM"),
-            Err(error) => tracing::warn!(%error, "the machine type is not recorded"),
+            Ok(()) => tracing::info!(
+                type_,
+                "the VM's QEMU machine type is recorded, so that later starts use the same"
+            ),
+            Err(error) => tracing::warn!(%error, "cannot record the QEMU machine type of the VM"),
         }
     }
 }

@@ -15,7 +15,8 @@ impl Driver {
         tokio::spawn(async move {
             if is_unused(&monitor).await {
                 tracing::info!(
-                    "no operating system of the guest handles the power button; QEMU is ended without the guest"
+                    "no operating system in the guest handles the power button, so the runner stops QEMU without a shutdown \
+                     of the guest"
                 );
                 let _ = task_results.send(TaskResult::Event(Event::PowerButtonUnused));
             }

@@ -40,15 +40,17 @@ impl Driver {
     fn display_restart_reason(&self, files: &ConfigFiles) -> Option<&'static str> {
         self.spec.vm.display.spice.as_ref()?;
         if files.certificate != self.certificate {
-            return Some("the display's certificate has changed; restart the VM to use it");
+            return Some(
+                "the TLS certificate of the display has changed; restart the VM to use it",
+            );
         }
         let is_open = matches!(files.password, Ok(Some(_))) && !self.ticketing;
         is_open
-            .then_some("the display was started without a password; restart the VM to require one")
+            .then_some("the display has a password now, but was started without one; restart the VM to require the password")
     }
 
     fn reject(&mut self, why: String) {
-        tracing::error!("the configuration is invalid and not applied: {why}");
+        tracing::error!("the new configuration is invalid and is not applied: {why}");
         self.observed.config_problem = Some(ConfigProblem::Invalid(why));
         self.reporter.publish(&self.observed);
     }
@@ -64,11 +66,11 @@ impl Driver {
             live.media = self.desired_state.borrow().live.media.clone();
         }
         let of_machine = (!self.spec.differs_in_live_only(&spec))
-            .then_some("the configuration has changes that need a restart of the VM");
+            .then_some("the configuration has changes that take effect after a restart of the VM");
         let others = config::changed_keys(&self.configured, config);
         let others = (!others.is_empty()).then(|| {
             format!(
-                "changed keys that need a restart of the VM: {}",
+                "configuration keys have changed that take effect after a restart of the VM: {}",
                 others.join(", ")
             )
         });

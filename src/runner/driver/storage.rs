@@ -44,7 +44,7 @@ impl Driver {
     }
 
     pub(super) fn disk_grown(&mut self, disk: usize, size: u64) {
-        tracing::info!(disk, size, "the disk's device has grown");
+        tracing::info!(disk, size, "the block device of a disk has grown");
         self.change_desired(|desired| {
             if let Some(known) = desired.sizes.get_mut(disk) {
                 *known = size.max(*known);
@@ -64,13 +64,14 @@ impl Driver {
             (true, true) => Problem::new(
                 ConditionReason::DiskFull,
                 format!(
-                    "there is no room left for disk {disk}; the guest is stopped until its volume has free space"
+                    "the volume of disk {disk} has no free space, so QEMU has paused the guest; the guest continues when the \
+                     volume has free space"
                 ),
             ),
             (_, true) => Problem::new(
                 ConditionReason::DiskError,
                 format!(
-                    "disk {disk} cannot be read: {why}; the guest is stopped until the disk works"
+                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works"
                 ),
             ),
             _ => {
@@ -78,8 +79,8 @@ impl Driver {
                 Problem::new(
                     ConditionReason::DiskError,
                     format!(
-                        "disk {disk} could not be {what}: {why}; the error was reported to the guest, so check its \
-                         log. This condition remains until the guest reboots"
+                        "disk {disk} could not be {what} ({why}), and QEMU has reported the error to the guest; check the \
+                         guest's log. This condition remains until the guest reboots"
                     ),
                 )
             }
@@ -103,7 +104,7 @@ impl Driver {
         if self.observed.stalled.is_none() {
             self.observed.stalled = Some(Problem::new(
                 ConditionReason::DiskError,
-                "a disk reports errors; the guest is stopped until the disk works",
+                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works",
             ));
         }
         self.change_desired(|desired| desired.stalls += 1);

@@ -1,21 +1,21 @@
-//! (pure) Where an image is: URLs, which of them are allowed, and which redirects are followed.
+//! (pure) URLs of images: validation, and resolution of redirects.
 
 use crate::api::runner::fetch::{FetchReason, is_url, shown};
 use crate::runner::fetch::problem::Problem;
 use http::Uri;
 use std::fmt::Write;
 
-/// What we can speak, whatever is allowed.
-const SPOKEN: [&str; 2] = ["https", "http"];
+/// The schemes that this program supports.
+const SUPPORTED_SCHEMES: [&str; 2] = ["https", "http"];
 
-/// A URL that may be asked: absolute, of an allowed scheme, with a host and without user and password.
+/// A validated URL: absolute, of an allowed scheme, with a host and without user and password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     uri: Uri,
 }
 
 impl Address {
-    /// The URL that was given.
+    /// Validates the URL that the user has given.
     pub fn parse(text: &str, allowed: &[String]) -> Result<Self, Problem> {
         Self::checked(text, allowed).map_err(|problem| problem.at(&shown(text)))
     }
@@ -23,12 +23,13 @@ impl Address {
     /// The target of a redirect from this address.
     pub fn follow(&self, location: &str, allowed: &[String]) -> Result<Self, Problem> {
         let text = self.resolve(location);
-        let sent_on =
+        let at_redirect =
             |problem: Problem| problem.at(&format!("{self} redirects to {}", shown(&text)));
-        let next = Self::checked(&text, allowed).map_err(sent_on)?;
+        let next = Self::checked(&text, allowed).map_err(at_redirect)?;
         if self.is_https() && !next.is_https() {
-            let message = "from https to http, where anybody on the way can change the image; give a URL that stays https";
-            return Err(sent_on(Problem::new(
+            let message = "redirects from https to http are not allowed, because http does not protect the image against \
+                           changes; use a URL without such a redirect";
+            return Err(at_redirect(Problem::new(
                 FetchReason::SchemeNotAllowed,
                 message,
             )));
@@ -40,20 +41,20 @@ impl Address {
         let invalid = |what: String| Problem::new(FetchReason::InvalidUrl, what);
         if !is_url(text) {
             return Err(invalid(
-                "this is no URL; write it as https://host/path".to_owned(),
+                "this is not a URL; write it as https://host/path".to_owned(),
             ));
         }
         let scheme = text
             .split_once("://")
             .map(|(scheme, _)| scheme.to_ascii_lowercase())
             .unwrap_or_default();
-        if !SPOKEN.contains(&scheme.as_str())
+        if !SUPPORTED_SCHEMES.contains(&scheme.as_str())
             || !allowed
                 .iter()
                 .any(|other| other.eq_ignore_ascii_case(&scheme))
         {
             let message = format!(
-                "the scheme {scheme} is not allowed; allowed are: {}",
+                "the URL scheme {scheme:?} is not allowed; use one of: {}",
                 allowed.join(", ")
             );
             return Err(Problem::new(FetchReason::SchemeNotAllowed, message));
@@ -61,27 +62,28 @@ impl Address {
         let text = text.split('#').next().unwrap_or_default();
         let uri: Uri = encoded(text)
             .parse()
-            .map_err(|error| invalid(format!("this URL cannot be used: {error}")))?;
+            .map_err(|error| invalid(format!("the URL is invalid: {error}; correct it")))?;
         let authority = uri
             .authority()
             .map(|authority| authority.as_str())
             .unwrap_or_default();
         if authority.contains('@') {
-            let message = "the URL has a user or a password in it, which everybody can read who can read the VM; give one that \
-                           needs neither, or put the image into the image repository by hand";
+            let message = "the URL contains a user or a password, which everybody with read access to the VM can see; use a URL \
+                           without them, or copy the image into the image repository";
             return Err(invalid(message.to_owned()));
         }
         let host = uri.host().unwrap_or_default();
         let port = authority.strip_prefix(host).unwrap_or(authority);
         if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
             return Err(invalid(
-                "the URL names no host, or no port behind the host's colon".to_owned(),
+                "the URL has no host, or an invalid port after the host; write it as https://host:port/path"
+                    .to_owned(),
             ));
         }
         Ok(Self { uri })
     }
 
-    /// The absolute URL of a reference, as RFC 3986, 5.2 says.
+    /// The absolute URL of a relative reference (RFC 3986, section 5.2).
     fn resolve(&self, reference: &str) -> String {
         let scheme = self.uri.scheme_str().unwrap_or_default();
         let base = format!("{scheme}://{}", self.authority());
@@ -99,12 +101,12 @@ impl Address {
         }
     }
 
-    /// Whether others on the way can neither read nor change what is sent.
+    /// Whether TLS protects the connection.
     pub fn is_https(&self) -> bool {
         self.uri.scheme_str() == Some("https")
     }
 
-    /// Host and port, as the `Host` header has them.
+    /// Host and port, in the format of the `Host` header.
     pub fn authority(&self) -> &str {
         self.uri
             .authority()
@@ -118,14 +120,14 @@ impl Address {
     }
 }
 
-/// For messages: without the query, which can have a secret.
+/// The URL in messages: without the query, which can contain a secret.
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&shown(&self.uri.to_string()))
     }
 }
 
-/// The URL with what must not stand in a path or a query percent-encoded. The host stays as it is.
+/// The URL with percent-encoding of the characters that path and query must not contain. The host is not changed.
 fn encoded(url: &str) -> String {
     let start = url.find("://").map_or(0, |at| at + 3);
     let path = url
@@ -143,7 +145,7 @@ fn encoded(url: &str) -> String {
     })
 }
 
-/// A path without its segments `.` and `..`, and with its query as it is.
+/// A path without segments `.` and `..`. The query is not changed.
 fn without_dots(path: &str) -> String {
     let (path, query) = path.find('?').map_or((path, ""), |at| path.split_at(at));
     let mut segments: Vec<&str> = Vec::new();
@@ -172,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn both() -> Vec<String> {
-        SPOKEN.map(str::to_owned).to_vec()
+        SUPPORTED_SCHEMES.map(str::to_owned).to_vec()
     }
 
     fn reason(text: &str, allowed: &[&str]) -> FetchReason {

@@ -1,4 +1,4 @@
-//! (pure) What a server's answer means for an image of which we have a part.
+//! (pure) Interpretation of a server's response to the request for an image or for the rest of a partial download.
 
 use crate::api::runner::fetch::FetchReason;
 use crate::runner::fetch::problem::Problem;
@@ -7,13 +7,13 @@ use http::{HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What tells that two answers are of the same bytes.
+/// An HTTP validator: two responses with an equal validator have the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Validator {
     /// A strong entity tag, with its quotes.
     ETag(String),
-    /// The date of the last change, as the server writes it.
+    /// The date of the last change, in the spelling of the server.
     LastModified(String),
 }
 
@@ -25,84 +25,88 @@ impl Validator {
     }
 }
 
-/// What we ask for: all of it, or what follows the part that we have.
+/// A request for an image, or for the bytes after a partial download.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
-    /// Bytes that we have; 0 asks for all.
+pub struct RangeRequest<'a> {
+    /// Size of the partial download in bytes; 0 requests the complete image.
     pub offset: u64,
-    /// What they are of.
+    /// The version of the image that the partial download belongs to.
     pub validator: Option<&'a Validator>,
-    /// The whole size, if it was said with them.
+    /// Size of the complete image, if the server has reported it.
     pub total: Option<u64>,
-    /// Whether the end of the image is known by its checksum alone.
+    /// Whether a checksum detects an incomplete image.
     pub has_checksum: bool,
 }
 
-/// What we get.
+/// A response that the download can use.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     /// A redirect to that location.
     Redirect(String),
-    /// The bytes from `offset` on follow, which is 0 or what was asked for.
+    /// The body has the bytes from `offset` on, which is 0 or the requested offset.
     Bytes {
         offset: u64,
         total: Option<u64>,
         validator: Option<Validator>,
     },
-    /// What we have is of no use; all of it is to be asked for.
+    /// The partial download cannot be continued; the complete image must be requested.
     Changed,
 }
 
-/// Understands an answer.
-pub fn understand(
+/// Interprets status and headers of a response.
+pub fn interpret(
     status: StatusCode,
     headers: &HeaderMap,
-    asked: Asked<'_>,
+    range: RangeRequest<'_>,
 ) -> Result<Answer, Problem> {
-    let refused = |what: String| Err(Problem::new(FetchReason::ServerRefused, what));
+    let refused = |message: String| Err(Problem::new(FetchReason::ServerRefused, message));
     match status.as_u16() {
-        200 => all(headers, asked),
-        206 if asked.offset > 0 => rest(headers, asked),
-        // A part that is whole is not asked about: it has become too long.
-        416 if asked.offset > 0 => Ok(Answer::Changed),
+        200 => complete_response(headers, range),
+        206 if range.offset > 0 => partial_response(headers, range),
+        // A complete download is never requested again, so this partial download is longer than the image.
+        416 if range.offset > 0 => Ok(Answer::Changed),
         301 | 302 | 303 | 307 | 308 => {
             match headers.get(header::LOCATION).map(|value| value.as_bytes()) {
                 Some(location) => Ok(Answer::Redirect(
                     String::from_utf8_lossy(location).into_owned(),
                 )),
                 None => refused(format!(
-                    "the server answers with a redirect without a location (status {status})"
+                    "the server redirects without a Location header (status {status}); use the URL of the image itself"
                 )),
             }
         }
         408 | 429 | 500..=599 => {
             let problem = Problem::new(
                 FetchReason::ServerFailed,
-                format!("the server cannot now (status {status})"),
+                format!(
+                    "the server reports a temporary failure (status {status}); try again later"
+                ),
             );
             Err(Problem {
-                again_after: again_after(headers),
+                retry_after: retry_after(headers),
                 ..problem
             })
         }
         401 | 403 | 407 => refused(format!(
-            "may not be read without leave (status {status}); give a URL that anybody may read"
+            "the server requires authentication (status {status}); use a URL that needs no login"
         )),
-        404 | 410 => refused(format!("is not there (status {status}); is the URL right?")),
+        404 | 410 => refused(format!(
+            "the server does not have this file (status {status}); correct the URL"
+        )),
         _ => refused(format!(
-            "the server answers with status {status}; is the URL right?"
+            "the server answers with the unexpected status {status}; check the URL"
         )),
     }
 }
 
-fn all(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
-    plain(headers)?;
+fn complete_response(headers: &HeaderMap, range: RangeRequest<'_>) -> Result<Answer, Problem> {
+    check_encoding(headers)?;
     let total = number(headers, &header::CONTENT_LENGTH);
     let chunked =
         text(headers, &header::TRANSFER_ENCODING).is_some_and(|value| value.contains("chunked"));
-    if total.is_none() && !chunked && !asked.has_checksum {
-        let message = "the server sends no Content-Length, so a download that was cut short cannot be told from a complete \
-            one; set the image's checksum";
+    if total.is_none() && !chunked && !range.has_checksum {
+        let message = "the server sends no Content-Length, so an interrupted download would look complete; set the \
+                       image's checksum";
         return Err(Problem::new(FetchReason::ServerRefused, message));
     }
     Ok(Answer::Bytes {
@@ -112,38 +116,38 @@ fn all(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
     })
 }
 
-fn rest(headers: &HeaderMap, asked: Asked<'_>) -> Result<Answer, Problem> {
-    plain(headers)?;
+fn partial_response(headers: &HeaderMap, range: RangeRequest<'_>) -> Result<Answer, Problem> {
+    check_encoding(headers)?;
     let Some(Extent { first, total }) = extent(headers) else {
         return Ok(Answer::Changed);
     };
     let found = validator(headers);
-    let is_other = match (&found, asked.validator) {
-        (Some(found), Some(asked)) => found != asked,
-        // Behind a date in If-Range it need not stand again: RFC 9110, 15.3.7. A tag must.
-        (None, Some(asked)) => matches!(asked, Validator::ETag(_)),
+    let is_other = match (&found, range.validator) {
+        (Some(found), Some(range)) => found != range,
+        // After If-Range with a date, the response may omit the date, but not an entity tag (RFC 9110, 15.3.7).
+        (None, Some(range)) => matches!(range, Validator::ETag(_)),
         (_, None) => true,
     };
-    let other_total = asked
+    let other_total = range
         .total
         .zip(total)
-        .is_some_and(|(asked, found)| asked != found);
-    if first != asked.offset || is_other || other_total {
+        .is_some_and(|(range, found)| range != found);
+    if first != range.offset || is_other || other_total {
         return Ok(Answer::Changed);
     }
-    // Without the total size, the end of this answer may not be the end of the image.
-    let Some(total) = total.or(asked.total) else {
+    // Without the total size, the end of this response may not be the end of the image.
+    let Some(total) = total.or(range.total) else {
         return Ok(Answer::Changed);
     };
     Ok(Answer::Bytes {
         offset: first,
         total: Some(total),
-        validator: asked.validator.cloned(),
+        validator: range.validator.cloned(),
     })
 }
 
-/// We have asked for the bytes as they are.
-fn plain(headers: &HeaderMap) -> Result<(), Problem> {
+/// Rejects a compressed response: the request allows only the encoding `identity`.
+fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
     match text(headers, &header::CONTENT_ENCODING) {
         None => Ok(()),
         Some(coding)
@@ -153,18 +157,19 @@ fn plain(headers: &HeaderMap) -> Result<(), Problem> {
         }
         Some(coding) => {
             let message = format!(
-                "the server sends it as {coding} though asked not to; give a URL of the plain image"
+                "the server sends the image with the encoding {coding}, which the request excludes; use the URL of the \
+                 uncompressed image"
             );
             Err(Problem::new(FetchReason::ServerRefused, message))
         }
     }
 }
 
-/// A validator that is the same for the same bytes only: RFC 9110, 8.8.
+/// The strong validator of a response: it changes with every change of the content (RFC 9110, 8.8).
 fn validator(headers: &HeaderMap) -> Option<Validator> {
     let strong = text(headers, &header::ETAG)
         .filter(|tag| tag.starts_with('"') && tag.ends_with('"') && tag.len() > 2);
-    // Within the second of the answer, it could change again.
+    // A file that changed in the second of the response can change again with the same date.
     let changed = text(headers, &header::LAST_MODIFIED)
         .filter(|&changed| text(headers, &header::DATE).is_some_and(|date| date != changed));
     strong
@@ -172,7 +177,7 @@ fn validator(headers: &HeaderMap) -> Option<Validator> {
         .or_else(|| changed.map(|changed| Validator::LastModified(changed.to_owned())))
 }
 
-/// What an answer is of the whole: RFC 9110, 14.4.
+/// The range of the image that a response contains (RFC 9110, 14.4).
 struct Extent {
     first: u64,
     total: Option<u64>,
@@ -193,8 +198,8 @@ fn extent(headers: &HeaderMap) -> Option<Extent> {
     (first <= last).then_some(Extent { first, total })
 }
 
-/// How long the server wants to be left alone: seconds, or a date by its own clock. RFC 9110, 10.2.3.
-fn again_after(headers: &HeaderMap) -> Option<Duration> {
+/// The delay that the server requests: seconds, or a date by the server's clock (RFC 9110, 10.2.3).
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let reported = text(headers, &header::RETRY_AFTER)?.trim();
     if let Ok(seconds) = reported.parse() {
         return Some(Duration::from_secs(seconds));
@@ -233,10 +238,10 @@ mod tests {
     fn answer(
         status: u16,
         list: &[(&'static str, &'static str)],
-        asked: Asked<'_>,
+        range: RangeRequest<'_>,
     ) -> Result<Answer, FetchReason> {
         let status = StatusCode::from_u16(status).unwrap();
-        understand(status, &headers(list), asked).map_err(|problem| problem.reason)
+        interpret(status, &headers(list), range).map_err(|problem| problem.reason)
     }
 
     fn tag() -> Validator {
@@ -245,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_whole_image_has_a_length_and_what_it_is_known_by() {
-        let all = Asked::default();
+        let all = RangeRequest::default();
         let bytes = |total, validator| {
             Ok(Answer::Bytes {
                 offset: 0,
@@ -290,7 +295,7 @@ mod tests {
             answer(
                 200,
                 &[],
-                Asked {
+                RangeRequest {
                     has_checksum: true,
                     ..all
                 }
@@ -310,7 +315,7 @@ mod tests {
     #[test]
     fn only_the_rest_of_the_same_image_is_put_behind_a_part() {
         let tag = tag();
-        let asked = Asked {
+        let range = RangeRequest {
             offset: 3,
             validator: Some(&tag),
             total: Some(7),
@@ -325,7 +330,7 @@ mod tests {
             answer(
                 206,
                 &[("content-range", "bytes 3-6/7"), ("etag", "\"a\"")],
-                asked
+                range
             ),
             bytes
         );
@@ -333,12 +338,12 @@ mod tests {
             answer(
                 206,
                 &[("content-range", "bytes 3-6/*"), ("etag", "\"a\"")],
-                asked
+                range
             ),
             bytes
         );
         assert_eq!(
-            answer(206, &[("content-range", "bytes 3-6/7")], asked),
+            answer(206, &[("content-range", "bytes 3-6/7")], range),
             Ok(Answer::Changed),
             "a tag must stand there"
         );
@@ -348,20 +353,20 @@ mod tests {
             total: Some(7),
             validator: Some(date.clone()),
         });
-        let asked_by_date = Asked {
+        let dated_range = RangeRequest {
             validator: Some(&date),
-            ..asked
+            ..range
         };
         assert_eq!(
-            answer(206, &[("content-range", "bytes 3-6/7")], asked_by_date),
+            answer(206, &[("content-range", "bytes 3-6/7")], dated_range),
             dated
         );
         let no_end = answer(
             206,
             &[("content-range", "bytes 3-4/*"), ("etag", "\"a\"")],
-            Asked {
+            RangeRequest {
                 total: None,
-                ..asked
+                ..range
             },
         );
         assert_eq!(
@@ -376,13 +381,17 @@ mod tests {
             &[("content-range", "bytes 6-3/7"), ("etag", "\"a\"")],
             &[("content-type", "multipart/byteranges")],
         ] {
-            assert_eq!(answer(206, other, asked), Ok(Answer::Changed), "{other:?}");
+            assert_eq!(answer(206, other, range), Ok(Answer::Changed), "{other:?}");
         }
         assert_eq!(
-            answer(206, &[("content-range", "bytes 0-6/7")], Asked::default()),
+            answer(
+                206,
+                &[("content-range", "bytes 0-6/7")],
+                RangeRequest::default()
+            ),
             Err(FetchReason::ServerRefused)
         );
-        let all = answer(200, &[("content-length", "9")], asked);
+        let all = answer(200, &[("content-length", "9")], range);
         assert_eq!(
             all,
             Ok(Answer::Bytes {
@@ -396,20 +405,20 @@ mod tests {
     #[test]
     fn a_part_that_is_longer_than_the_image_is_of_no_use() {
         let tag = tag();
-        let asked = Asked {
+        let range = RangeRequest {
             offset: 7,
             validator: Some(&tag),
             total: None,
             has_checksum: false,
         };
-        for range in ["bytes */7", "bytes */6"] {
+        for content_range in ["bytes */7", "bytes */6"] {
             assert_eq!(
-                answer(416, &[("content-range", range)], asked),
+                answer(416, &[("content-range", content_range)], range),
                 Ok(Answer::Changed)
             );
         }
         assert_eq!(
-            answer(416, &[], Asked::default()),
+            answer(416, &[], RangeRequest::default()),
             Err(FetchReason::ServerRefused)
         );
     }
@@ -429,12 +438,12 @@ mod tests {
             (503, FetchReason::ServerFailed),
         ] {
             assert_eq!(
-                answer(status, &[], Asked::default()),
+                answer(status, &[], RangeRequest::default()),
                 Err(reason),
                 "{status}"
             );
         }
-        let on = answer(308, &[("location", "/b")], Asked::default());
+        let on = answer(308, &[("location", "/b")], RangeRequest::default());
         assert_eq!(on, Ok(Answer::Redirect("/b".to_owned())));
     }
 
@@ -448,9 +457,13 @@ mod tests {
                     HeaderValue::from_str(value).unwrap(),
                 );
             }
-            understand(StatusCode::SERVICE_UNAVAILABLE, &map, Asked::default())
-                .unwrap_err()
-                .again_after
+            interpret(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &map,
+                RangeRequest::default(),
+            )
+            .unwrap_err()
+            .retry_after
         };
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         let seconds = |seconds| Some(Duration::from_secs(seconds));

@@ -1,8 +1,8 @@
-//! (io) Asks a server for an image: through a proxy where the environment names one, over TLS, along redirects.
+//! (io) HTTP client for images: follows redirects, speaks TLS, and uses the proxy that the environment names.
 
 use crate::api::runner::fetch::FetchReason;
 use crate::runner::fetch::address::Address;
-use crate::runner::fetch::answer::{self, Answer, Asked};
+use crate::runner::fetch::answer::{self, Answer, RangeRequest};
 use crate::runner::fetch::problem::{Problem, chain};
 use http::{Method, Request, Response, header};
 use http_body_util::Empty;
@@ -21,14 +21,14 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-/// The number of redirects that are followed.
-const REDIRECTS: usize = 10;
-/// Memory for what has come and was not taken yet.
-const BUFFER: usize = 256 << 10;
+/// Maximum number of redirects.
+const REDIRECTS_MAX: usize = 10;
+/// Size of the buffer for received data, in bytes.
+const READ_BUFFER_SIZE: usize = 256 << 10;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
-/// What is the same for all that is asked.
+/// The client with its configuration.
 pub struct Client {
     schemes: Vec<String>,
     silence: Duration,
@@ -38,7 +38,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// One that follows to these schemes, waits so long for a byte, and trusts the authorities of that file, too.
+    /// A client. Redirects lead to `schemes` only. `silence` limits the time without received data. The certificate
+    /// authorities of the file `authorities` are trusted in addition to those of the image.
     pub fn new(schemes: Vec<String>, silence: Duration, authorities: Option<PathBuf>) -> Self {
         Self {
             schemes,
@@ -49,17 +50,17 @@ impl Client {
         }
     }
 
-    /// Asks, and follows to where the image is.
+    /// Sends the request and follows redirects to the image.
     pub async fn open(
         &self,
         address: &Address,
-        asked: Asked<'_>,
+        range: RangeRequest<'_>,
     ) -> Result<(Answer, Incoming), Problem> {
         let mut address = address.clone();
-        for _ in 0..=REDIRECTS {
-            let response = self.ask(&address, asked).await?;
+        for _ in 0..=REDIRECTS_MAX {
+            let response = self.ask(&address, range).await?;
             let (head, body) = response.into_parts();
-            let answer = answer::understand(head.status, &head.headers, asked);
+            let answer = answer::interpret(head.status, &head.headers, range);
             match answer.map_err(|problem| problem.at(&address.to_string()))? {
                 Answer::Redirect(location) => {
                     let next = address.follow(&location, &self.schemes)?;
@@ -69,37 +70,42 @@ impl Client {
                 answer => return Ok((answer, body)),
             }
         }
-        let message = format!("{address}: more than {REDIRECTS} redirects; check the URL");
+        let message = format!(
+            "{address}: the server has redirected more than {REDIRECTS_MAX} times; check the URL"
+        );
         Err(Problem::new(FetchReason::ServerRefused, message))
     }
 
     async fn ask(
         &self,
         address: &Address,
-        asked: Asked<'_>,
+        range: RangeRequest<'_>,
     ) -> Result<Response<Incoming>, Problem> {
-        match tokio::time::timeout(self.silence, self.exchange(address, asked)).await {
+        match tokio::time::timeout(self.silence, self.exchange(address, range)).await {
             Ok(answer) => {
                 answer.map_err(|error| unreachable(chain(error.as_ref())).at(&address.to_string()))
             }
-            Err(_) => Err(self.silent().at(&address.to_string())),
+            Err(_) => Err(self.silence_error().at(&address.to_string())),
         }
     }
 
-    /// Longest time without a byte.
+    /// Maximum time without received data.
     pub fn silence(&self) -> Duration {
         self.silence
     }
 
-    /// Nothing has come for too long.
-    pub fn silent(&self) -> Problem {
-        unreachable(format!("nothing has come for {} s", self.silence.as_secs()))
+    /// The error for a server that has sent no data for too long.
+    pub fn silence_error(&self) -> Problem {
+        unreachable(format!(
+            "the server has sent no data for {} s; check the server and the network",
+            self.silence.as_secs()
+        ))
     }
 
     async fn exchange(
         &self,
         address: &Address,
-        asked: Asked<'_>,
+        range: RangeRequest<'_>,
     ) -> Result<Response<Incoming>, BoxError> {
         let proxy = self.proxies.intercept(address.uri());
         let mut request = Request::builder()
@@ -111,12 +117,12 @@ impl Client {
             )
             .header(header::ACCEPT, "*/*")
             .header(header::ACCEPT_ENCODING, "identity");
-        if let Some(validator) = asked
+        if let Some(validator) = range
             .validator
-            .filter(|_| asked.offset > 0)
+            .filter(|_| range.offset > 0)
             .and_then(|validator| validator.value())
         {
-            request = request.header(header::RANGE, format!("bytes={}-", asked.offset));
+            request = request.header(header::RANGE, format!("bytes={}-", range.offset));
             request = request.header(header::IF_RANGE, validator);
         }
         let is_tunnel = address.is_https();
@@ -143,7 +149,7 @@ impl Client {
             )
             .await?;
         let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(BUFFER)
+            .max_buf_size(READ_BUFFER_SIZE)
             .handshake(connection)
             .await?;
         tokio::spawn(connection);
@@ -181,8 +187,8 @@ impl Client {
         }
     }
 
-    /// Trusts whom the image trusts, or the file or folder that SSL_CERT_FILE or SSL_CERT_DIR names; and those of the
-    /// file that was given.
+    /// The TLS configuration. It trusts the certificate authorities of the image, or of the file or directory that
+    /// SSL_CERT_FILE or SSL_CERT_DIR names, and those of `--authorities`.
     fn tls(&self) -> Result<Arc<rustls::ClientConfig>, BoxError> {
         if let Some(config) = self.tls.get() {
             return Ok(Arc::clone(config));
@@ -197,7 +203,7 @@ impl Client {
         if good + given == 0 {
             let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
             return Err(format!(
-                "no certificate authority is known here; --authorities can name some {}",
+                "the image has no certificate authorities; give a PEM file with --authorities ({})",
                 errors.join("; ")
             )
             .into());
@@ -212,29 +218,30 @@ impl Client {
     }
 }
 
-/// The certificates of a file in PEM.
+/// Reads the certificates of a PEM file.
 fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, BoxError> {
     let name = path.display();
     let certificates =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(format!("{name} has no certificate in PEM").into())
+            Err(format!("{name} has no certificate in PEM format; write one into it").into())
         }
         Ok(certificates) => Ok(certificates),
-        Err(error) => {
-            Err(format!("the certificate authorities of {name} cannot be read: {error}").into())
-        }
+        Err(error) => Err(format!(
+            "the certificate authorities in {name} cannot be read: {error}; correct the file"
+        )
+        .into()),
     }
 }
 
-/// The server cannot be reached, or was cut off.
+/// The error for a server without connection, or with a connection that has ended early.
 pub fn unreachable(what: impl Into<String>) -> Problem {
     let mut what = what.into();
     if what.contains("UnknownIssuer") {
         what.push_str(
-            "; give the authority that has signed the server's certificate (--authorities, or in a cluster the setting \
-             imageRepository.fetch.authorities)",
+            "; add the certificate authority that has signed the server's certificate (--authorities, or \
+             imageRepository.fetch.authorities in the operator's ConfigMap)",
         );
     }
     Problem::new(FetchReason::ServerUnreachable, what)

@@ -1,13 +1,13 @@
-//! (io) `vm-runner fetch`: brings one image from a web server into the image repository, whole or not at all.
+//! (io) `vm-runner fetch`: downloads one image from a web server into the image repository, completely or not at all.
 //!
 //! ```text
-//! arguments -> address (pure) -> part: locked, what is there -> transfer -> FILE
-//!                                                               ^    |
-//!                                      answer (pure) <- client -+    +-> progress (standard output)
+//! arguments -> address (pure) -> part: locked, resumed -> transfer -> FILE
+//!                                                         ^    |
+//!                                answer (pure) <- client -+    +-> progress (standard output)
 //! ```
 //!
-//! What always holds: `FILE` is never there in part; what has come is gone on with by the next process, if the server can
-//! tell that it is of the same image; a signal ends it within a second.
+//! Invariants: `FILE` never exists incomplete. The next process resumes an interrupted download if the server identifies
+//! the version of the image. A signal ends the process within a second.
 
 mod address;
 mod answer;
@@ -25,45 +25,45 @@ use crate::runner::start;
 use address::Address;
 use client::Client;
 use part::{Claim, Part};
-use problem::{Problem, size};
-use progress::Teller;
+use problem::{Problem, size, task_failure};
+use progress::ProgressWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use transfer::{Shared, Transfer};
+use transfer::{SharedPart, Transfer};
 
-/// Time for leaving the part in order when the fetch is given up.
-const SAVE_TIME: Duration = Duration::from_millis(700);
-/// How often is looked whether another process is done with the part.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Maximum time for saving the partial download when the process is interrupted.
+const SAVE_TIMEOUT: Duration = Duration::from_millis(700);
+/// Interval between attempts to lock a partial download that another process has locked.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What to fetch, as typed.
+/// The command-line arguments of `vm-runner fetch`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// URL of the image.
     #[arg(long)]
     url: String,
-    /// The file that it becomes; an absolute path.
+    /// Absolute path of the file that the image is written to.
     #[arg(long, value_parser = absolute)]
     to: PathBuf,
-    /// Its SHA-256, as 64 hexadecimal digits.
+    /// Expected SHA-256 of the image, as 64 hexadecimal digits.
     #[arg(long, value_name = "HEX", value_parser = checksum)]
     sha256: Option<String>,
-    /// Size in bytes that it must not exceed.
+    /// Maximum size of the image, in bytes.
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
-    /// Seconds after which an unfinished fetch ends.
+    /// Maximum duration of the download, in seconds; a later call resumes an unfinished download.
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
-    /// Seconds without a byte after which a connection is closed.
+    /// Seconds without received data after which a connection is closed.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
-    /// Schemes that are allowed for the URL and for redirects.
+    /// Allowed schemes of the URL and of redirects, separated by commas.
     #[arg(long, value_delimiter = ',', default_values = SCHEMES)]
     schemes: Vec<String>,
-    /// A file with further certificate authorities in PEM; an absolute path.
+    /// Absolute path of a PEM file with additional certificate authorities.
     #[arg(long, value_name = "FILE", value_parser = absolute)]
     authorities: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
     if is_file {
         Ok(path)
     } else {
-        Err("give an absolute path of a file".to_owned())
+        Err("not an absolute path of a file; use a path such as /images/debian.iso".to_owned())
     }
 }
 
@@ -82,19 +82,19 @@ fn checksum(text: &str) -> Result<String, String> {
     if is_sha256(text) {
         Ok(text.to_ascii_lowercase())
     } else {
-        Err("give 64 hexadecimal digits".to_owned())
+        Err("not a SHA-256; use 64 hexadecimal digits".to_owned())
     }
 }
 
-/// Fetches, and says how it ended: in the log, the termination message and the exit code.
+/// Downloads the image, and reports the outcome in the log, the termination message and the exit code.
 pub fn run(arguments: Arguments) -> ExitCode {
-    // Standard output is for the progress.
+    // The log goes to standard error, because standard output has the progress.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
         .init();
-    // VMs with other users read the image.
+    // The image must be readable for VMs whose pods run as another user.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match prepare(&arguments) {
         Ok(runtime) => {
@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         bytes,
     } = &outcome;
     if reason.is_success() {
-        tracing::info!(?reason, bytes, "end");
+        tracing::info!(?reason, bytes, "the image is in the image repository");
     } else {
         tracing::error!(?reason, bytes, "{message}");
     }
@@ -124,8 +124,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
     harden::drop_privileges().map_err(|failure| failure.message)?;
-    // The folder may have to be made.
-    let there = arguments
+    // The target directory may not exist yet; then access to its closest existing parent is allowed.
+    let existing = arguments
         .to
         .ancestors()
         .skip(1)
@@ -135,14 +135,14 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
         .into_iter()
         .filter_map(std::env::var_os)
         .map(PathBuf::from);
-    // All of the folder: in a volume the file is a link to another there.
-    let given = arguments
+    // Access to the whole directory: in a ConfigMap volume the file is a link to another file of the directory.
+    let additional = arguments
         .authorities
         .iter()
         .filter_map(|file| Some(file.parent()?.to_owned()));
-    let trusted = trusted.chain(given);
+    let trusted = trusted.chain(additional);
     harden::confine_process(&FileAccess::of_fetch(
-        there,
+        existing,
         trusted,
         &start::create_termination_file(),
     ))
@@ -150,17 +150,22 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.map_err(|error| format!("no runtime: {error}"))
+    runtime.map_err(|error| {
+        format!("the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod")
+    })
 }
 
-/// Ends the fetch when it is done, when its time is over or when it is asked to.
+/// Runs the download until it completes, reaches its deadline or receives a termination signal.
 async fn supervise(arguments: Arguments) -> FetchOutcome {
     let part = OnceLock::new();
     let deadline = arguments.deadline;
     let end = tokio::select! {
         end = fetch(arguments, &part) => end,
-        () = asked_to_end() => Err(Problem::new(FetchReason::Interrupted, "the fetch was asked to end; another one goes on")),
-        () = over(deadline) => Err(late(deadline.unwrap_or_default())),
+        () = termination_signal() => Err(Problem::new(
+            FetchReason::Interrupted,
+            "the download was stopped by a signal; a later download of this image resumes it",
+        )),
+        () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
     match end {
         Ok((reason, bytes)) => FetchOutcome {
@@ -173,12 +178,12 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         }) => FetchOutcome {
             reason,
             message,
-            bytes: left(part.get()).await,
+            bytes: save_part(part.get()).await,
         },
     }
 }
 
-async fn asked_to_end() {
+async fn termination_signal() {
     let (Ok(mut term), Ok(mut int)) = (
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
@@ -188,31 +193,32 @@ async fn asked_to_end() {
     tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
 }
 
-async fn over(deadline: Option<u64>) {
+async fn deadline_expiry(deadline: Option<u64>) {
     match deadline {
         Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
         None => std::future::pending().await,
     }
 }
 
-fn late(seconds: u64) -> Problem {
+fn deadline_exceeded(seconds: u64) -> Problem {
     let message = format!(
-        "not done within {seconds} s; give it more time, or an image that is nearer; another fetch goes on"
+        "the download has not finished within {seconds} s; raise its maximum duration, or use a faster server; a later \
+         download of this image resumes it"
     );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }
 
-/// Leaves the part so that another process can go on with it, if that can be; gives its size.
-async fn left(part: Option<&Shared>) -> u64 {
+/// Saves the partial download so that another process can resume it, or removes it. Returns the saved bytes.
+async fn save_part(part: Option<&SharedPart>) -> u64 {
     let Some(part) = part else { return 0 };
-    let save = transfer::with(part, |part| {
+    let save = transfer::with_part(part, |part| {
         // A part that cannot be continued only occupies space.
         if part.bytes() == 0 || part.validator().is_none() {
             part.discard();
         }
-        part.save_if_there().map(|()| part.bytes())
+        part.save_unsaved().map(|()| part.bytes())
     });
-    match tokio::time::timeout(SAVE_TIME, save).await {
+    match tokio::time::timeout(SAVE_TIMEOUT, save).await {
         Ok(Ok(Ok(bytes))) => bytes,
         Ok(Ok(Err(problem)) | Err(problem)) => {
             tracing::warn!("{problem}");
@@ -224,76 +230,77 @@ async fn left(part: Option<&Shared>) -> u64 {
 
 async fn fetch(
     arguments: Arguments,
-    ours: &OnceLock<Shared>,
+    locked: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let address = Address::parse(&arguments.url, &arguments.schemes)?;
-    let mut teller = Teller::default();
-    let part = match claim(&arguments.to, arguments.sha256.is_some(), &mut teller).await? {
-        Some(part) => Arc::clone(ours.get_or_init(|| part)),
+    let mut progress = ProgressWriter::default();
+    let part = match claim(&arguments.to, arguments.sha256.is_some(), &mut progress).await? {
+        Some(part) => Arc::clone(locked.get_or_init(|| part)),
         None => {
             return Ok((
                 FetchReason::AlreadyThere,
-                part::present(&arguments.to)?.unwrap_or_default(),
+                part::existing_size(&arguments.to)?.unwrap_or_default(),
             ));
         }
     };
-    let (bytes, total) = transfer::with(&part, |part| {
+    let (bytes, total) = transfer::with_part(&part, |part| {
         part.resume().map(|()| (part.bytes(), part.total()))
     })
     .await??;
     match bytes {
-        0 => tracing::info!("fetching {address} to {}", arguments.to.display()),
+        0 => tracing::info!("downloading {address} to {}", arguments.to.display()),
         _ => tracing::info!(
-            "fetching {address} to {}, of which there are {}",
+            "resuming the download of {address} to {} after {}",
             arguments.to.display(),
             size(bytes)
         ),
     }
-    teller.tell(bytes, total);
+    progress.write(bytes, total);
     let client = Client::new(
         arguments.schemes,
         Duration::from_secs(arguments.silence),
         arguments.authorities,
     );
     let mut transfer = Transfer::new(client, address, part);
-    (transfer.max_bytes, transfer.sha256, transfer.teller) =
-        (arguments.max_bytes, arguments.sha256, teller);
+    (transfer.max_bytes, transfer.sha256, transfer.progress) =
+        (arguments.max_bytes, arguments.sha256, progress);
     transfer
         .run()
         .await
         .map(|bytes| (FetchReason::Fetched, bytes))
 }
 
-/// The part, once no other process has it; `None`: the file is there.
+/// Locks the partial download, and waits while another process has locked it. `None` if the complete file exists.
 async fn claim(
     target: &Path,
-    summed: bool,
-    teller: &mut Teller,
-) -> Result<Option<Shared>, Problem> {
+    with_sha256: bool,
+    progress: &mut ProgressWriter,
+) -> Result<Option<SharedPart>, Problem> {
     let mut waits = false;
     loop {
         let path = target.to_owned();
         let claim = tokio::task::spawn_blocking(move || {
-            part::make_folder(&path)?;
-            Part::claim(&path, summed)
+            part::create_directory(&path)?;
+            Part::claim(&path, with_sha256)
         });
-        match claim.await.map_err(|error| {
-            Problem::new(FetchReason::Unknown, format!("a task has failed: {error}"))
-        })?? {
-            Claim::Ours(part) => return Ok(Some(Arc::new(Mutex::new(*part)))),
-            Claim::There(bytes) => {
-                teller.tell(bytes, Some(bytes));
+        match claim
+            .await
+            .map_err(|error| Problem::new(FetchReason::Unknown, task_failure(&error)))??
+        {
+            Claim::Locked(part) => return Ok(Some(Arc::new(Mutex::new(*part)))),
+            Claim::Complete(bytes) => {
+                progress.write(bytes, Some(bytes));
                 return Ok(None);
             }
-            Claim::Others(bytes) => {
+            Claim::LockedByOther(bytes) => {
                 if !std::mem::replace(&mut waits, true) {
                     tracing::info!(
-                        "another process fetches {}; waiting for it",
+                        "another process downloads {}; waiting until it has finished",
                         target.display()
                     );
                 }
-                teller.tell(bytes, None);
-                tokio::time::sleep(LOOK_EVERY).await;
+                progress.write(bytes, None);
+                tokio::time::sleep(LOCK_POLL_INTERVAL).await;
             }
         }
     }

@@ -1,7 +1,7 @@
-//! (io) The part of an image that is in the repository already: `FILE.part`, and `FILE.part.json` which says of what it is.
+//! (io) A partial download in the image repository: the data in `FILE.part`, and its metadata in `FILE.part.json`.
 //!
-//! What always holds: who writes a part has it locked; what the record says is on the disk, also after a loss of power;
-//! `FILE` is either not there or whole.
+//! Invariants: a process locks `FILE.part` before it writes. The bytes that the metadata counts are on the disk, also after
+//! a power failure. `FILE` either does not exist or is complete.
 
 use crate::api::hex;
 use crate::api::runner::fetch::FetchReason;
@@ -15,10 +15,10 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// So many bytes are lost at most when the program or the node dies.
-const SAVE_EVERY: u64 = 8 << 20;
+/// Interval between saves, in bytes: the maximum loss when the program or the node crashes.
+const SAVE_INTERVAL_BYTES: u64 = 8 << 20;
 
-/// What a part is of, and how much of it is on the disk.
+/// The metadata of a partial download: the version of the image, and the number of bytes on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     bytes: u64,
@@ -26,17 +26,17 @@ struct Record {
     validator: Option<Validator>,
 }
 
-/// Who has the right to write an image.
+/// The result of an attempt to lock a partial download.
 pub enum Claim {
-    /// This process.
-    Ours(Box<Part>),
-    /// Nobody: it is there, with so many bytes.
-    There(u64),
-    /// Another process, which has so many bytes.
-    Others(u64),
+    /// This process has the lock.
+    Locked(Box<Part>),
+    /// The complete image exists, with this number of bytes.
+    Complete(u64),
+    /// Another process has the lock, and has downloaded this number of bytes.
+    LockedByOther(u64),
 }
 
-/// A locked part.
+/// A locked partial download.
 pub struct Part {
     file: File,
     target: PathBuf,
@@ -46,12 +46,12 @@ pub struct Part {
 }
 
 impl Part {
-    /// Takes the part of that file, unless another process has it or the file is there. What a former process has left
-    /// is kept if it can be gone on with; with `summed`, it is read.
-    pub fn claim(target: &Path, summed: bool) -> Result<Claim, Problem> {
-        let problem = |error| problem(target, &error);
-        if let Some(bytes) = present(target)? {
-            return Ok(Claim::There(bytes));
+    /// Locks the partial download of `target`, unless another process has locked it or `target` exists. With `with_sha256`, the
+    /// SHA-256 is computed.
+    pub fn claim(target: &Path, with_sha256: bool) -> Result<Claim, Problem> {
+        let problem = |error| write_error(target, &error);
+        if let Some(bytes) = existing_size(target)? {
+            return Ok(Claim::Complete(bytes));
         }
         let path = part_of(target);
         let mut options = OpenOptions::new();
@@ -65,29 +65,32 @@ impl Part {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::AGAIN) => {
-                return Ok(Claim::Others(file.metadata().map_err(problem)?.len()));
+                return Ok(Claim::LockedByOther(
+                    file.metadata().map_err(problem)?.len(),
+                ));
             }
             Err(error) => {
                 return Err(Problem::new(
                     FetchReason::RepositoryNotWritable,
                     format!(
-                        "{} cannot be locked: {error}; the repository's volume needs file locks",
+                        "{} cannot be locked: {error}; use a volume with file locks (flock) for the image repository",
                         path.display()
                     ),
                 ));
             }
         }
-        // Meanwhile another process may have finished or removed what was opened.
-        let ours = file.metadata().map_err(problem)?;
-        let is_same = |there: fs::Metadata| (ours.dev(), ours.ino()) == (there.dev(), there.ino());
+        // Another process may have renamed or removed the file between open and lock.
+        let opened = file.metadata().map_err(problem)?;
+        let is_same =
+            |present: fs::Metadata| (opened.dev(), opened.ino()) == (present.dev(), present.ino());
         if !fs::symlink_metadata(&path).is_ok_and(is_same) {
-            return Ok(Claim::Others(0));
+            return Ok(Claim::LockedByOther(0));
         }
-        if let Some(bytes) = present(target)? {
+        if let Some(bytes) = existing_size(target)? {
             let _ = fs::remove_file(path);
-            return Ok(Claim::There(bytes));
+            return Ok(Claim::Complete(bytes));
         }
-        let sum = summed.then(Sha256::new);
+        let sum = with_sha256.then(Sha256::new);
         let part = Self {
             file,
             target: target.to_owned(),
@@ -95,32 +98,33 @@ impl Part {
             written: 0,
             sum,
         };
-        Ok(Claim::Ours(Box::new(part)))
+        Ok(Claim::Locked(Box::new(part)))
     }
 
-    /// Goes on with what a former process has left, if that can be.
+    /// Resumes the download of a previous process if its metadata is valid, else starts at the first byte.
     pub fn resume(&mut self) -> Result<(), Problem> {
-        let left = fs::read(record_of(&self.target))
+        let previous = fs::read(record_of(&self.target))
             .ok()
             .and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-        let there = self
+        let length = self
             .file
             .metadata()
-            .map_err(|error| self.problem(&error))?
+            .map_err(|error| self.write_error(&error))?
             .len();
-        match left {
+        match previous {
             Some(record)
-                if record.validator.is_some() && record.bytes > 0 && record.bytes <= there =>
+                if record.validator.is_some() && record.bytes > 0 && record.bytes <= length =>
             {
                 self.written = record.bytes;
                 self.record = record;
-                self.read_back().map_err(|error| self.problem(&error))
+                self.truncate_and_hash()
+                    .map_err(|error| self.write_error(&error))
             }
             _ => self.begin(None, None),
         }
     }
 
-    fn read_back(&mut self) -> io::Result<()> {
+    fn truncate_and_hash(&mut self) -> io::Result<()> {
         self.file.set_len(self.written)?;
         if let Some(sum) = &mut self.sum {
             self.file.seek(SeekFrom::Start(0))?;
@@ -138,7 +142,7 @@ impl Part {
         self.file.seek(SeekFrom::Start(self.written)).map(drop)
     }
 
-    /// Starts again with an image that has that identity.
+    /// Discards all bytes and starts the download of an image with this validator and size.
     pub fn begin(
         &mut self,
         validator: Option<Validator>,
@@ -155,36 +159,37 @@ impl Part {
             .write_record()
             .and_then(|()| self.file.set_len(0))
             .and_then(|()| self.file.rewind());
-        fresh.map_err(|error| self.problem(&error))
+        fresh.map_err(|error| self.write_error(&error))
     }
 
-    /// Puts that behind what is there.
+    /// Appends the bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Problem> {
         self.file
             .write_all(bytes)
-            .map_err(|error| self.problem(&error))?;
+            .map_err(|error| self.write_error(&error))?;
         self.written = self.written.saturating_add(bytes.len() as u64);
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);
         }
-        if self.written.saturating_sub(self.record.bytes) < SAVE_EVERY {
+        if self.written.saturating_sub(self.record.bytes) < SAVE_INTERVAL_BYTES {
             Ok(())
         } else {
             self.save()
         }
     }
 
-    /// Puts it on the disk, and then says so in the record.
+    /// Writes the bytes to the disk, and then their number to the metadata.
     pub fn save(&mut self) -> Result<(), Problem> {
         self.file
             .sync_data()
-            .map_err(|error| self.problem(&error))?;
+            .map_err(|error| self.write_error(&error))?;
         self.record.bytes = self.written;
-        self.write_record().map_err(|error| self.problem(&error))
+        self.write_record()
+            .map_err(|error| self.write_error(&error))
     }
 
-    /// The same, unless all was thrown away.
-    pub fn save_if_there(&mut self) -> Result<(), Problem> {
+    /// Saves the bytes that are not saved yet.
+    pub fn save_unsaved(&mut self) -> Result<(), Problem> {
         if self.written == self.record.bytes {
             Ok(())
         } else {
@@ -194,94 +199,94 @@ impl Part {
 
     fn write_record(&self) -> io::Result<()> {
         let path = record_of(&self.target);
-        let fresh = fresh_record_of(&self.target);
+        let fresh = temporary_record_of(&self.target);
         let text = serde_json::to_vec(&self.record).map_err(io::Error::other)?;
         fs::write(&fresh, text)
             .and_then(|()| fs::rename(&fresh, path))
             .inspect_err(|_| _ = fs::remove_file(&fresh))
     }
 
-    /// Bytes that there are.
+    /// Size of the partial download in bytes.
     pub fn bytes(&self) -> u64 {
         self.written
     }
 
-    /// The whole size, if it was said.
+    /// Size of the complete image, if the server has reported it.
     pub fn total(&self) -> Option<u64> {
         self.record.total
     }
 
-    /// What it is of.
+    /// The version of the image, if the server has reported it.
     pub fn validator(&self) -> Option<&Validator> {
         self.record.validator.as_ref()
     }
 
-    /// Whether there is all of it.
-    pub fn is_whole(&self) -> bool {
+    /// Whether all bytes of the image are downloaded.
+    pub fn is_complete(&self) -> bool {
         self.record.total == Some(self.written) && self.written > 0
     }
 
-    /// Whether there is room for an image of that size.
-    pub fn room(&self, total: u64) -> Result<(), Problem> {
+    /// Checks that the volume has space for an image of this size.
+    pub fn check_free_space(&self, total: u64) -> Result<(), Problem> {
         let missing = total.saturating_sub(self.written);
         let volume =
-            rustix::fs::fstatvfs(&self.file).map_err(|error| self.problem(&error.into()))?;
+            rustix::fs::fstatvfs(&self.file).map_err(|error| self.write_error(&error.into()))?;
         let free = volume.f_bavail.saturating_mul(volume.f_frsize);
-        // Some network file systems don't say.
+        // Some network file systems report neither size nor free space.
         if volume.f_blocks == 0 || free >= missing {
             return Ok(());
         }
         let folder = self.target.parent().unwrap_or(&self.target).display();
         let message = format!(
-            "{folder} has {} left, and {} are needed; make room, or a larger volume",
+            "{folder} has {} of free space, and the image needs {}; remove files, or enlarge the volume",
             size(free),
             size(missing)
         );
         Err(Problem::new(FetchReason::RepositoryFull, message))
     }
 
-    /// The sum of all bytes so far, in lower-case hexadecimal digits; nothing if it wasn't asked for.
+    /// The SHA-256 of all bytes so far, in lower-case hexadecimal digits. `None` if it is not computed.
     pub fn sum(&self) -> Option<String> {
         Some(hex(&self.sum.clone()?.finalize()))
     }
 
-    /// Makes the file of it.
+    /// Writes all data to the disk and renames the partial download to the target file.
     pub fn finish(&mut self) -> Result<(), Problem> {
         let finish = || {
             self.file.sync_all()?;
             fs::rename(part_of(&self.target), &self.target)?;
-            for path in [record_of(&self.target), fresh_record_of(&self.target)] {
+            for path in [record_of(&self.target), temporary_record_of(&self.target)] {
                 let _ = fs::remove_file(path);
             }
             File::open(self.target.parent().unwrap_or(Path::new("/")))?.sync_all()
         };
-        finish().map_err(|error| self.problem(&error))
+        finish().map_err(|error| self.write_error(&error))
     }
 
-    /// Removes it: it is not what was asked for.
+    /// Removes the partial download and its metadata.
     pub fn discard(&mut self) {
         self.written = 0;
         self.record = Record::default();
         for path in [
             record_of(&self.target),
-            fresh_record_of(&self.target),
+            temporary_record_of(&self.target),
             part_of(&self.target),
         ] {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(%error, "{} cannot be removed", path.display());
+                tracing::warn!(%error, "cannot remove the partial download {}", path.display());
             }
         }
     }
 
-    fn problem(&self, error: &io::Error) -> Problem {
-        problem(&self.target, error)
+    fn write_error(&self, error: &io::Error) -> Problem {
+        write_error(&self.target, error)
     }
 }
 
-/// Makes the directory of a file.
-pub fn make_folder(target: &Path) -> Result<(), Problem> {
+/// Creates the directory of a file.
+pub fn create_directory(target: &Path) -> Result<(), Problem> {
     let folder = target.parent().unwrap_or(Path::new("/"));
     if folder.is_dir() {
         return Ok(());
@@ -290,19 +295,22 @@ pub fn make_folder(target: &Path) -> Result<(), Problem> {
         .recursive(true)
         .mode(0o755)
         .create(folder)
-        .map_err(|error| problem(target, &error))
+        .map_err(|error| write_error(target, &error))
 }
 
-/// The size of the file, if it is there.
-pub fn present(target: &Path) -> Result<Option<u64>, Problem> {
+/// The size of the file, or `None` if it does not exist.
+pub fn existing_size(target: &Path) -> Result<Option<u64>, Problem> {
     match fs::symlink_metadata(target) {
         Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
         Ok(_) => {
-            let message = format!("{} is there, but is no file; remove it", target.display());
+            let message = format!(
+                "{} exists and is not a regular file; remove it from the image repository",
+                target.display()
+            );
             Err(Problem::new(FetchReason::RepositoryNotWritable, message))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(problem(target, &error)),
+        Err(error) => Err(write_error(target, &error)),
     }
 }
 
@@ -314,8 +322,8 @@ fn record_of(target: &Path) -> PathBuf {
     with_ending(target, ".part.json")
 }
 
-/// A record while it is written; a killed process can leave it.
-fn fresh_record_of(target: &Path) -> PathBuf {
+/// Temporary file of the metadata; a killed process can leave it behind.
+fn temporary_record_of(target: &Path) -> PathBuf {
     with_ending(target, ".part.json.new")
 }
 
@@ -325,27 +333,28 @@ fn with_ending(target: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Why the repository does not take it, and what to do.
-fn problem(target: &Path, error: &io::Error) -> Problem {
+/// The error for a failed write to the image repository.
+fn write_error(target: &Path, error: &io::Error) -> Problem {
     let folder = target.parent().unwrap_or(target).display();
     let uid = rustix::process::getuid().as_raw();
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            let message =
-                format!("{folder} has no room left ({error}); make room, or a larger volume");
+            let message = format!(
+                "{folder} has no free space ({error}); remove files, or enlarge the volume"
+            );
             Problem::new(FetchReason::RepositoryFull, message)
         }
         ErrorKind::ReadOnlyFilesystem => {
             let message = format!(
-                "{folder} cannot be written by anybody: {error}; the volume must be mounted for writing"
+                "{folder} is on a read-only volume ({error}); mount the volume of the image repository writable"
             );
             Problem::new(FetchReason::RepositoryNotWritable, message)
         }
         _ => {
             let gid = rustix::process::getgid().as_raw();
             let message = format!(
-                "{folder} cannot be written by uid {uid}: {error}; on the volume, run `chown -R {uid}:{gid}` there, or use a \
-                 volume with a driver that follows fsGroup"
+                "{folder} is not writable by uid {uid}: {error}; run `chown -R {uid}:{gid} {folder}` once as root, or use a \
+                 volume that supports fsGroup"
             );
             Problem::new(FetchReason::RepositoryNotWritable, message)
         }
@@ -356,10 +365,10 @@ fn problem(target: &Path, error: &io::Error) -> Problem {
 mod tests {
     use super::*;
 
-    fn ours(target: &Path, summed: bool) -> Box<Part> {
-        match Part::claim(target, summed).unwrap() {
-            Claim::Ours(part) => part,
-            Claim::There(_) | Claim::Others(_) => panic!("not ours"),
+    fn ours(target: &Path, with_sha256: bool) -> Box<Part> {
+        match Part::claim(target, with_sha256).unwrap() {
+            Claim::Locked(part) => part,
+            Claim::Complete(_) | Claim::LockedByOther(_) => panic!("not ours"),
         }
     }
 
@@ -390,14 +399,14 @@ mod tests {
             .map(|byte| format!("{byte:02x}"))
             .collect();
         assert_eq!(part.sum(), Some(sum));
-        assert!(part.is_whole());
+        assert!(part.is_complete());
         fs::write(dir.path().join("a.iso.part.json.new"), "{").unwrap();
         part.finish().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"0123456789");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         assert!(matches!(
             Part::claim(&target, false).unwrap(),
-            Claim::There(10)
+            Claim::Complete(10)
         ));
     }
 
@@ -433,12 +442,12 @@ mod tests {
         part.write(b"012").unwrap();
         assert!(matches!(
             Part::claim(&target, false).unwrap(),
-            Claim::Others(3)
+            Claim::LockedByOther(3)
         ));
         part.finish().unwrap();
         assert!(matches!(
             Part::claim(&target, false).unwrap(),
-            Claim::There(3)
+            Claim::Complete(3)
         ));
     }
 

@@ -1,32 +1,32 @@
-//! (pure) Why a fetch cannot go on.
+//! (pure) The error of a download.
 
 use crate::api::runner::fetch::FetchReason;
 use std::error::Error;
 use std::time::Duration;
 
-/// What ends a fetch, or one try of it. The message says what is wrong, where, and what to do next.
+/// The error of a download or of one attempt. The message names the problem, its place and the next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Problem {
-    /// Which of the closed list of reasons it is.
+    /// The machine-readable reason.
     pub reason: FetchReason,
-    /// One line for the user.
+    /// Message for the user, in one line.
     pub message: String,
-    /// How long the server wants to be left alone, if it says so.
-    pub again_after: Option<Duration>,
+    /// The delay before the next request, if the server requests one.
+    pub retry_after: Option<Duration>,
 }
 
 impl Problem {
-    /// A problem for that reason.
+    /// An error with this reason and message.
     pub fn new(reason: FetchReason, message: impl Into<String>) -> Self {
         Self {
             reason,
             message: message.into(),
-            again_after: None,
+            retry_after: None,
         }
     }
 
-    /// The same, of that place.
+    /// The error with its place, such as a URL, in front of the message.
     #[must_use]
     pub fn at(mut self, place: &str) -> Self {
         self.message = format!("{place}: {}", self.message);
@@ -34,7 +34,12 @@ impl Problem {
     }
 }
 
-/// An error with all that has caused it, in one line, nothing twice.
+/// The message for a task of the runtime that panicked or was cancelled, which is a defect of this program.
+pub fn task_failure(error: &tokio::task::JoinError) -> String {
+    format!("a task of the download has failed: {error}; report this as a bug of vm-runner")
+}
+
+/// The messages of an error and its causes, in one line and without repetitions.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -48,7 +53,7 @@ pub fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// A size for a person, in the largest binary unit of which it has one, with a digit after the point.
+/// A size in the largest binary unit that it reaches, with one decimal digit.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1024 {

@@ -1,32 +1,32 @@
-//! (io) Says on standard output how far a fetch is.
+//! (io) Writes the progress of a download to standard output.
 
 use crate::api::runner::fetch::Progress;
 use std::io::Write;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Least time between two lines.
-const EVERY: Duration = Duration::from_secs(2);
+/// Minimum time between two lines.
+const LINE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What was said last.
+/// Writes lines of progress, with a limited rate.
 #[derive(Default)]
-pub struct Teller {
+pub struct ProgressWriter {
     last: Option<Instant>,
 }
 
-impl Teller {
-    /// Says it, unless something was said just before.
-    pub fn tell(&mut self, bytes: u64, total: Option<u64>) {
+impl ProgressWriter {
+    /// Writes a line, unless the previous line is more recent than the interval.
+    pub fn write(&mut self, bytes: u64, total: Option<u64>) {
         let now = Instant::now();
         if self
             .last
-            .is_some_and(|last| now.duration_since(last) < EVERY)
+            .is_some_and(|last| now.duration_since(last) < LINE_INTERVAL)
         {
             return;
         }
         self.last = Some(now);
         let line = serde_json::to_string(&Progress { bytes, total }).unwrap_or_default();
-        // Nobody needs to listen.
+        // The progress is optional: the download continues if nobody reads it.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }

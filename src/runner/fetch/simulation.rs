@@ -1,6 +1,6 @@
 //! Any server, cut at any byte: what is put together from its answers is one of its images, whole.
 
-use crate::runner::fetch::answer::{Answer, Asked, Validator, understand};
+use crate::runner::fetch::answer::{Answer, RangeRequest, Validator, interpret};
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ enum Manner {
     Dated,
     /// It tells a weak tag only.
     Weak,
-    /// It gives a piece of what was asked for.
+    /// It gives a piece of what was range for.
     Piece,
     /// It does not tell the whole size with a part.
     NoTotal,
@@ -62,7 +62,7 @@ fn image(version: usize) -> Vec<u8> {
 }
 
 /// Status, headers and the bytes that would follow.
-fn reply(step: &Step, asked: Asked<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
+fn reply(step: &Step, range: RangeRequest<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let (image, tag) = (image(step.version), format!("\"{}\"", step.version));
     let day = format!("Sun, 0{} Nov 1994 08:49:37 GMT", step.version + 1);
     let mut headers = HeaderMap::new();
@@ -76,7 +76,7 @@ fn reply(step: &Step, asked: Asked<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
     let known = match step.manner {
         Manner::Dated => {
             say("last-modified", day.clone());
-            asked.validator == Some(&Validator::LastModified(day))
+            range.validator == Some(&Validator::LastModified(day))
         }
         Manner::Weak => {
             say("etag", format!("W/{tag}"));
@@ -84,10 +84,10 @@ fn reply(step: &Step, asked: Asked<'_>) -> (StatusCode, HeaderMap, Vec<u8>) {
         }
         manner => {
             say("etag", tag.clone());
-            matches!(manner, Manner::NoConditions) || asked.validator == Some(&Validator::ETag(tag))
+            matches!(manner, Manner::NoConditions) || range.validator == Some(&Validator::ETag(tag))
         }
     };
-    let (size, offset) = (image.len(), asked.offset as usize);
+    let (size, offset) = (image.len(), range.offset as usize);
     if offset == 0 || !known || matches!(step.manner, Manner::NoRanges) {
         say("content-length", size.to_string());
         return (StatusCode::OK, headers, image);
@@ -131,14 +131,14 @@ impl Have {
         } else {
             0
         };
-        let asked = Asked {
+        let range = RangeRequest {
             offset,
             validator: self.validator.as_ref(),
             total: self.total,
             has_checksum: false,
         };
-        let (status, headers, body) = reply(step, asked);
-        match understand(status, &headers, asked).unwrap() {
+        let (status, headers, body) = reply(step, range);
+        match interpret(status, &headers, range).unwrap() {
             Answer::Bytes {
                 offset,
                 total,

@@ -1,56 +1,65 @@
-//! (io) Brings the image: try after try, each going on where the last one ended.
+//! (io) Downloads the image in one or more attempts. Each attempt resumes after the bytes of the previous one.
 
 use crate::api::runner::fetch::FetchReason;
 use crate::runner::fetch::address::Address;
-use crate::runner::fetch::answer::{Answer, Asked, Validator};
+use crate::runner::fetch::answer::{Answer, RangeRequest, Validator};
 use crate::runner::fetch::client::{Client, unreachable};
 use crate::runner::fetch::part::Part;
-use crate::runner::fetch::problem::{Problem, chain, size};
-use crate::runner::fetch::progress::Teller;
+use crate::runner::fetch::problem::{Problem, chain, size, task_failure};
+use crate::runner::fetch::progress::ProgressWriter;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two tries, the first of which has brought something. After the last, it is for others to try again.
-const PAUSES: [Duration; 3] = [
+/// Delays between attempts that have received data. After the last one the process exits, and the operator retries.
+const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),
 ];
-/// So many bytes are written at once, or what has come within a second.
-const CHUNK: usize = 256 << 10;
-const WRITE_EVERY: Duration = Duration::from_secs(1);
+/// Received data is written in chunks of this size in bytes, or after this time.
+const CHUNK_SIZE: usize = 256 << 10;
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a server that says so is left alone, all waits of a fetch together, and how often.
-const PATIENCE: (Duration, u32) = (Duration::from_secs(300), 5);
+/// Maximum sum of the delays that servers request with `Retry-After` in one download.
+const RETRY_AFTER_SUM_MAX: Duration = Duration::from_secs(300);
+/// Maximum number of such delays in one download.
+const RETRY_AFTER_COUNT_MAX: u32 = 5;
 
-/// What is left of it.
-struct Patience(Duration, u32);
+/// The remaining delays that servers may request.
+struct RetryAfterBudget {
+    sum: Duration,
+    count: u32,
+}
 
-impl Default for Patience {
+impl Default for RetryAfterBudget {
     fn default() -> Self {
-        Self(PATIENCE.0, PATIENCE.1)
+        Self {
+            sum: RETRY_AFTER_SUM_MAX,
+            count: RETRY_AFTER_COUNT_MAX,
+        }
     }
 }
 
-impl Patience {
-    /// The time to wait, at least a second; `None`: that is for others, after a longer time.
-    fn wait(&mut self, wanted: Duration) -> Option<Duration> {
-        let pause = wanted.max(Duration::from_secs(1));
-        self.0 = self.0.checked_sub(pause)?;
-        self.1 = self.1.checked_sub(1)?;
-        Some(pause)
+impl RetryAfterBudget {
+    /// The delay for a requested delay, at least a second. `None` if the budget is exhausted; then the process exits, and
+    /// the operator retries later.
+    fn take(&mut self, requested: Duration) -> Option<Duration> {
+        let delay = requested.max(Duration::from_secs(1));
+        self.sum = self.sum.checked_sub(delay)?;
+        self.count = self.count.checked_sub(1)?;
+        Some(delay)
     }
 }
 
-/// A part, and the right to write it: also for what has to leave it in order when the fetch is given up.
-pub type Shared = Arc<Mutex<Part>>;
+/// A locked partial download. It is shared with the code that saves it when the process is interrupted.
+pub type SharedPart = Arc<Mutex<Part>>;
 
-/// Does that with the part, where waiting for the disk does not matter.
-pub async fn with<T: Send + 'static>(
-    part: &Shared,
+/// Runs `work` in a thread that may wait for the disk.
+pub async fn with_part<T: Send + 'static>(
+    part: &SharedPart,
     work: impl FnOnce(&mut Part) -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let part = Arc::clone(part);
@@ -58,84 +67,89 @@ pub async fn with<T: Send + 'static>(
         work(&mut part.lock().unwrap_or_else(PoisonError::into_inner))
     });
     done.await
-        .map_err(|error| Problem::new(FetchReason::Unknown, format!("a task has failed: {error}")))
+        .map_err(|error| Problem::new(FetchReason::Unknown, task_failure(&error)))
 }
 
-/// What is fetched, and how far it is.
+/// A download in progress.
 pub struct Transfer {
     pub client: Client,
     pub address: Address,
-    /// Size that is too large.
+    /// Maximum size of the image.
     pub max_bytes: Option<u64>,
-    /// In lower-case digits.
+    /// Expected SHA-256, in lower-case hexadecimal digits.
     pub sha256: Option<String>,
-    pub part: Shared,
-    pub teller: Teller,
-    /// Bytes that this try has brought.
+    pub part: SharedPart,
+    pub progress: ProgressWriter,
+    /// Bytes that this attempt has received.
     received: u64,
-    /// Whether the part is put together from several answers.
-    is_patched: bool,
+    /// Whether the bytes come from more than one response.
+    is_resumed: bool,
 }
 
 impl Transfer {
-    /// A transfer of that address into that part, without limits.
-    pub fn new(client: Client, address: Address, part: Shared) -> Self {
-        let teller = Teller::default();
+    /// A download of `address` into `part`, without limits.
+    pub fn new(client: Client, address: Address, part: SharedPart) -> Self {
+        let progress = ProgressWriter::default();
         Self {
             client,
             address,
             max_bytes: None,
             sha256: None,
             part,
-            teller,
+            progress,
             received: 0,
-            is_patched: false,
+            is_resumed: false,
         }
     }
 
-    /// Brings the image to its place; gives its size.
+    /// Downloads the image. Returns its size.
     pub async fn run(&mut self) -> Result<u64, Problem> {
-        let (mut pauses, mut patience) = (PAUSES.into_iter(), Patience::default());
+        let mut delays = RETRY_DELAYS.into_iter();
+        let mut budget = RetryAfterBudget::default();
         loop {
             self.received = 0;
-            match self.once().await {
+            match self.attempt().await {
                 Ok(()) => {
                     if let Some(bytes) = self.complete().await? {
                         return Ok(bytes);
                     }
                 }
                 Err(problem) => {
-                    let broke_off =
+                    let is_interrupted =
                         problem.reason == FetchReason::ServerUnreachable && self.received > 0;
-                    let (pause, why) = match problem.again_after {
-                        _ if broke_off => (pauses.next(), ""),
-                        Some(wanted) => (patience.wait(wanted), ", as the server wants"),
+                    let (delay, cause) = match problem.retry_after {
+                        _ if is_interrupted => (delays.next(), ""),
+                        Some(requested) => (
+                            budget.take(requested),
+                            ", as the server's Retry-After requests",
+                        ),
                         None => (None, ""),
                     };
-                    let Some(pause) = pause else {
+                    let Some(delay) = delay else {
                         return Err(problem);
                     };
-                    tracing::warn!("{problem}; another try in {} s{why}", pause.as_secs());
-                    tokio::time::sleep(pause).await;
+                    let seconds = delay.as_secs();
+                    tracing::warn!("{problem}; the download is retried in {seconds} s{cause}");
+                    tokio::time::sleep(delay).await;
                 }
             }
         }
     }
 
-    /// One try. Afterwards there is all that it has brought, or nothing that is of use.
-    async fn once(&mut self) -> Result<(), Problem> {
-        if with(&self.part, |part| part.is_whole()).await? {
-            self.is_patched = true;
+    /// Makes one attempt, and saves the received bytes.
+    async fn attempt(&mut self) -> Result<(), Problem> {
+        if with_part(&self.part, |part| part.is_complete()).await? {
+            self.is_resumed = true;
             return Ok(());
         }
         let body = self.open().await?;
-        let brought = self.take(body).await;
-        with(&self.part, Part::save_if_there).await??;
-        brought?;
-        let (bytes, total) = with(&self.part, |part| (part.bytes(), part.total())).await?;
+        let received = self.receive(body).await;
+        with_part(&self.part, Part::save_unsaved).await??;
+        received?;
+        let (bytes, total) = with_part(&self.part, |part| (part.bytes(), part.total())).await?;
         match total {
             Some(total) if bytes < total => Err(unreachable(format!(
-                "the connection was cut at {} of {}",
+                "the connection ended after {} of {}; check the server and the network",
                 size(bytes),
                 size(total)
             ))
@@ -144,20 +158,20 @@ impl Transfer {
         }
     }
 
-    /// The bytes that follow the part.
+    /// Requests the bytes after the partial download, or the complete image.
     async fn open(&mut self) -> Result<Incoming, Problem> {
         for _ in 0..2 {
             let known = |part: &mut Part| (part.bytes(), part.total(), part.validator().cloned());
-            let (bytes, total, validator) = with(&self.part, known).await?;
+            let (bytes, total, validator) = with_part(&self.part, known).await?;
             let offset = if validator.is_some() { bytes } else { 0 };
             let has_checksum = self.sha256.is_some();
-            let asked = Asked {
+            let range = RangeRequest {
                 offset,
                 validator: validator.as_ref(),
                 total,
                 has_checksum,
             };
-            match self.client.open(&self.address, asked).await? {
+            match self.client.open(&self.address, range).await? {
                 (
                     Answer::Bytes {
                         offset,
@@ -170,14 +184,20 @@ impl Transfer {
                     return Ok(body);
                 }
                 (Answer::Changed | Answer::Redirect(_), _) => {
-                    tracing::info!("{} is not what it was; all of it is fetched", self.address);
-                    with(&self.part, |part| part.begin(None, None)).await??;
+                    tracing::info!(
+                        "{} has changed since the first part of the download; downloading the complete image",
+                        self.address
+                    );
+                    with_part(&self.part, |part| part.begin(None, None)).await??;
                 }
             }
         }
         Err(Problem::new(
             FetchReason::ServerRefused,
-            format!("{} cannot be asked for a part of it", self.address),
+            format!(
+                "{}: the server answers a request for the complete image with a part of it; use another URL",
+                self.address
+            ),
         ))
     }
 
@@ -188,12 +208,11 @@ impl Transfer {
         validator: Option<Validator>,
     ) -> Result<(), Problem> {
         if let Some(total) = total {
-            self.fits(total).await?;
+            self.check_size(total).await?;
         }
-        self.is_patched = offset > 0;
-        with(&self.part, move |part| {
-            // What is thrown away makes room, too.
-            total.map_or(Ok(()), |total| part.room(total))?;
+        self.is_resumed = offset > 0;
+        with_part(&self.part, move |part| {
+            total.map_or(Ok(()), |total| part.check_free_space(total))?;
             if offset == 0 {
                 part.begin(validator, total)
             } else {
@@ -203,12 +222,12 @@ impl Transfer {
         .await?
     }
 
-    /// Takes what comes until its end.
-    async fn take(&mut self, mut body: Incoming) -> Result<(), Problem> {
-        let (mut chunk, mut written) = (Vec::with_capacity(CHUNK), Instant::now());
+    /// Receives the body until its end.
+    async fn receive(&mut self, mut body: Incoming) -> Result<(), Problem> {
+        let (mut chunk, mut written) = (Vec::with_capacity(CHUNK_SIZE), Instant::now());
         let end = loop {
             match tokio::time::timeout(self.client.silence(), body.frame()).await {
-                Err(_) => break Err(self.client.silent().at(&self.place())),
+                Err(_) => break Err(self.client.silence_error().at(&self.place())),
                 Ok(None) => break Ok(()),
                 Ok(Some(Err(error))) => break Err(unreachable(chain(&error)).at(&self.place())),
                 Ok(Some(Ok(frame))) => {
@@ -217,46 +236,47 @@ impl Transfer {
                     self.received = self.received.saturating_add(bytes.len() as u64);
                 }
             }
-            if chunk.len() >= CHUNK || written.elapsed() >= WRITE_EVERY {
-                chunk = self.put(chunk).await?;
+            if chunk.len() >= CHUNK_SIZE || written.elapsed() >= WRITE_INTERVAL {
+                chunk = self.write_chunk(chunk).await?;
                 written = Instant::now();
             }
         };
-        self.put(chunk).await?;
+        self.write_chunk(chunk).await?;
         end
     }
 
-    /// Writes the chunk, and gives it back empty.
-    async fn put(&mut self, mut chunk: Vec<u8>) -> Result<Vec<u8>, Problem> {
-        let (bytes, total) = with(&self.part, |part| (part.bytes(), part.total())).await?;
+    /// Writes the chunk, and returns its empty buffer.
+    async fn write_chunk(&mut self, mut chunk: Vec<u8>) -> Result<Vec<u8>, Problem> {
+        let (bytes, total) = with_part(&self.part, |part| (part.bytes(), part.total())).await?;
         let bytes = bytes.saturating_add(chunk.len() as u64);
-        self.fits(bytes).await?;
+        self.check_size(bytes).await?;
         if total.is_some_and(|total| total < bytes) {
-            with(&self.part, Part::discard).await?;
+            with_part(&self.part, Part::discard).await?;
             let message = format!(
-                "{}: the server sent more bytes than its Content-Length announced",
+                "{}: the server has sent more bytes than its Content-Length announced; check the server or use another URL",
                 self.address
             );
             return Err(Problem::new(FetchReason::ServerRefused, message));
         }
-        chunk = with(&self.part, move |part| {
+        chunk = with_part(&self.part, move |part| {
             part.write(&chunk)?;
             chunk.clear();
             Ok(chunk)
         })
         .await??;
-        self.teller.tell(bytes, total);
+        self.progress.write(bytes, total);
         Ok(chunk)
     }
 
-    /// Nothing is kept of what is too large.
-    async fn fits(&self, bytes: u64) -> Result<(), Problem> {
+    /// Checks the maximum size. A download that is too large is removed.
+    async fn check_size(&self, bytes: u64) -> Result<(), Problem> {
         let Some(most) = self.max_bytes.filter(|&most| bytes > most) else {
             return Ok(());
         };
-        with(&self.part, Part::discard).await?;
+        with_part(&self.part, Part::discard).await?;
         let message = format!(
-            "{} has {} or more, and {} are allowed",
+            "{} has a size of {} or more, and the maximum is {}; use a smaller image, or raise the maximum (--max-bytes, \
+             or imageRepository.fetch.maxSize in the operator's ConfigMap)",
             self.address,
             size(bytes),
             size(most)
@@ -264,14 +284,18 @@ impl Transfer {
         Err(Problem::new(FetchReason::TooLarge, message))
     }
 
-    /// Checks what has come, and puts it in its place. `None`: it was put together, and is not what was asked for.
+    /// Checks the complete download, and renames it to the target file. `None` if the checksum of a resumed download is
+    /// wrong, so that the complete image must be downloaded again.
     async fn complete(&mut self) -> Result<Option<u64>, Problem> {
-        let (bytes, sum) = with(&self.part, |part| (part.bytes(), part.sum())).await?;
+        let (bytes, sum) = with_part(&self.part, |part| (part.bytes(), part.sum())).await?;
         if bytes == 0 {
-            with(&self.part, Part::discard).await?;
+            with_part(&self.part, Part::discard).await?;
             return Err(Problem::new(
                 FetchReason::ServerRefused,
-                format!("{} is empty; is the URL right?", self.address),
+                format!(
+                    "{}: the file on the server is empty; correct the URL",
+                    self.address
+                ),
             ));
         }
         if let Some((wanted, sum)) = self
@@ -280,22 +304,22 @@ impl Transfer {
             .zip(sum)
             .filter(|(wanted, sum)| *wanted != sum)
         {
-            if std::mem::take(&mut self.is_patched) {
+            if std::mem::take(&mut self.is_resumed) {
                 tracing::warn!(
-                    "{}: the checksum of the continued download is wrong; the whole image is downloaded again",
+                    "{}: the checksum of the resumed download is wrong; downloading the complete image again",
                     self.address
                 );
-                with(&self.part, |part| part.begin(None, None)).await??;
+                with_part(&self.part, |part| part.begin(None, None)).await??;
                 return Ok(None);
             }
-            with(&self.part, Part::discard).await?;
+            with_part(&self.part, Part::discard).await?;
             let message = format!(
-                "{} has the SHA-256 {sum}, and {wanted} is wanted; one of them is wrong",
+                "{} has the SHA-256 {sum}, but the configured checksum is {wanted}; correct the checksum or the URL",
                 self.address
             );
             return Err(Problem::new(FetchReason::ChecksumMismatch, message));
         }
-        with(&self.part, Part::finish).await??;
+        with_part(&self.part, Part::finish).await??;
         Ok(Some(bytes))
     }
 
@@ -311,17 +335,15 @@ mod tests {
     #[test]
     fn a_server_is_left_alone_as_long_as_it_wants_within_bounds() {
         let seconds = Duration::from_secs;
-        let mut patience = Patience::default();
-        assert_eq!(patience.wait(seconds(200)), Some(seconds(200)));
-        assert_eq!(patience.wait(seconds(101)), None);
-        let mut patience = Patience::default();
-        assert_eq!(patience.wait(Duration::ZERO), Some(seconds(1)));
+        let mut budget = RetryAfterBudget::default();
+        assert_eq!(budget.take(seconds(200)), Some(seconds(200)));
+        assert_eq!(budget.take(seconds(101)), None);
+        let mut budget = RetryAfterBudget::default();
+        assert_eq!(budget.take(Duration::ZERO), Some(seconds(1)));
         assert_eq!(
-            (0..10)
-                .filter_map(|_| patience.wait(Duration::ZERO))
-                .count(),
+            (0..10).filter_map(|_| budget.take(Duration::ZERO)).count(),
             4
         );
-        assert_eq!(Patience::default().wait(Duration::MAX), None);
+        assert_eq!(RetryAfterBudget::default().take(Duration::MAX), None);
     }
 }

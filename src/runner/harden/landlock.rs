@@ -37,7 +37,7 @@ pub fn run_confined<T: Send + 'static>(
         .spawn(confine_and_start)?;
     receiver.recv().unwrap_or_else(|_| {
         Err(io::Error::other(
-            "the thread that starts programs has panicked",
+            "internal error: the thread that starts the VM's programs has panicked",
         ))
     })
 }
@@ -48,13 +48,13 @@ pub fn confine_process(files: &[(PathBuf, Access)]) -> Result<(), Failure> {
     match confine_thread(files) {
         Ok(RulesetStatus::NotEnforced) => {
             tracing::info!(
-                "the node's kernel has no Landlock; only file permissions protect files"
+                "the node's kernel has no Landlock, so only file permissions restrict the file access of the VM's programs"
             );
             Ok(())
         }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::start(format!(
-            "file access cannot be restricted by Landlock: {error}"
+            "the runner cannot restrict its file access by Landlock: {error}"
         ))),
     }
 }

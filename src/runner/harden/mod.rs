@@ -23,7 +23,9 @@ use rustix::thread::{
 /// and the first child process.
 pub fn drop_privileges() -> Result<(), Failure> {
     let failure = |error: rustix::io::Errno| {
-        Failure::start(format!("capabilities cannot be dropped: {error}"))
+        Failure::start(format!(
+            "the runner cannot drop its Linux capabilities: {error}"
+        ))
     };
     let mut sets = capabilities(None).map_err(failure)?;
     if !(sets.permitted | sets.inheritable).is_empty() {
@@ -42,5 +44,5 @@ pub fn drop_privileges() -> Result<(), Failure> {
     // display's password and the token.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failure)?;
     seccomp::install()
-        .map_err(|error| Failure::start(format!("the seccomp filter cannot be installed: {error}")))
+        .map_err(|error| Failure::start(format!("the runner cannot install its seccomp filter: {error}; use a node whose kernel supports seccomp")))
 }

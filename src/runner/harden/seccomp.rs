@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn what_is_refused_fails_and_everything_else_goes_on() {
-        // A thread of its own, as the filter stays with it.
+        // In a separate thread, because the filter cannot be removed from a thread.
         let denied = std::thread::spawn(|| {
             install().unwrap();
             assert!(std::fs::read_dir("/").unwrap().count() > 0);
             let host = std::process::Command::new("true").status().unwrap();
             assert!(host.success());
-            // Changes nothing: unsharing nothing is allowed to everybody. The second number is that of x32.
+            // A call of `unshare` without flags changes nothing and needs no privilege. The second number is that of x32.
             [libc::SYS_unshare, libc::SYS_unshare | 0x4000_0000].map(syscall)
         });
         assert_eq!(denied.join().unwrap(), [(-1, Some(libc::EPERM)); 2]);

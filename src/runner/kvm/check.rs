@@ -1,8 +1,8 @@
-//! (io) The steps of the check: what KVM must be able to do before a guest is trusted to it.
+//! (io) The steps of the check of KVM, which runs before QEMU starts a guest.
 //!
 //! | step | fails |
 //! |---|---|
-//! | open, interface | without the device, without permission, without KVM behind the device |
+//! | open, interface | without the device, without permission, without KVM in the node's kernel |
 //! | VM, vCPU, real mode | if KVM cannot use the processor, for example beside another hypervisor |
 //! | long mode | in some nested VMs, whose KVM emulates instructions and does not know those of OVMF and Linux |
 
@@ -128,7 +128,7 @@ fn execute(kvm: &Kvm, step: Step, begin: &mut dyn FnMut(Step)) -> Result<(), Fai
         Step::CreateVcpu => guest(kvm, Mode::Real, &[]).map(drop),
         _ => step
             .program()
-            .map_or(Ok(()), |(mode, code)| halts(kvm, mode, &code)),
+            .map_or(Ok(()), |(mode, code)| run_until_halt(kvm, mode, &code)),
     };
     result.map_err(|why| FailedStep { step, why })
 }
@@ -136,9 +136,12 @@ fn execute(kvm: &Kvm, step: Step, begin: &mut dyn FnMut(Step)) -> Result<(), Fai
 fn interface(kvm: &Kvm) -> Result<(), String> {
     match kvm.get_api_version() {
         API_VERSION => Ok(()),
-        version if version < 0 => Err(format!("{}; the device is not KVM's", Errno::last())),
+        version if version < 0 => Err(format!(
+            "the device does not have the interface of KVM ({}); give the pod the node's /dev/kvm",
+            Errno::last()
+        )),
         version => Err(format!(
-            "its version is {version}, and QEMU needs {API_VERSION}"
+            "the KVM interface has version {version}, but QEMU needs version {API_VERSION}; update the node's kernel"
         )),
     }
 }
@@ -150,19 +153,21 @@ fn guest(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<Guest, String> {
 }
 
 /// Checks that a vCPU executes the code until `hlt`.
-fn halts(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
+fn run_until_halt(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
     let mut guest = guest(kvm, mode, code)?;
     match repeat(|| guest.run()) {
         Ok(Exit::Halt) => Ok(()),
         Ok(Exit::InternalError { suberror }) => Err(format!(
-            "KVM internal error, suberror {suberror}: KVM does not execute the instruction"
+            "KVM cannot execute the instruction (internal error, suberror {suberror})"
         )),
-        Ok(Exit::Other(exit)) => Err(format!("the vCPU has stopped for another reason: {exit}")),
+        Ok(Exit::Other(exit)) => Err(format!(
+            "the vCPU has stopped with the unexpected exit {exit}"
+        )),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Repeats a call that a signal has interrupted, or that asks for it. The time limit of the check ends this.
+/// Repeats a call that a signal has interrupted or that returns EAGAIN. The time limit of the check ends the loop.
 fn repeat<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match call() {
@@ -176,7 +181,7 @@ fn repeat<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 fn creation_problem(error: Errno) -> String {
     let next = match error.errno() {
         libc::EBUSY => {
-            "; end the other hypervisor on the node, which uses the processor's virtualization"
+            "; another hypervisor on the node uses the processor's virtualization; stop it"
         }
         libc::ENOMEM => "; free memory on the node",
         _ => "",
@@ -190,16 +195,19 @@ fn open(device: &Path) -> Result<File, String> {
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
     let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
     let file = opened.map_err(|error| match error {
-        Errno::NOENT => format!("the pod has no {path}; give it the device (setting accelerator)"),
+        Errno::NOENT => format!("the pod has no {path}; see accelerator in the operator's ConfigMap"),
         Errno::ACCESS | Errno::PERM => format!(
-            "{path} cannot be opened by uid {uid}: {error}; let that user open it on the node, or set deviceAccess where \
-             it is root's"
+            "{path} cannot be opened by uid {uid}: {error}; give that user access on the node, or set deviceAccess: root \
+             in the operator's ConfigMap"
         ),
-        Errno::NODEV | Errno::NXIO => format!("{path} has no KVM behind it ({error}); load kvm_amd or kvm_intel on the node"),
+        Errno::NODEV | Errno::NXIO => format!(
+            "the node's kernel has no KVM for {path} ({error}); load the module kvm_amd or kvm_intel on the node, and \
+             enable virtualization in its firmware"
+        ),
         error => format!("{path} cannot be opened: {error}"),
     })?;
-    let stat =
-        rustix::fs::fstat(&file).map_err(|error| format!("{path} cannot be examined: {error}"))?;
+    let stat = rustix::fs::fstat(&file)
+        .map_err(|error| format!("the type of {path} cannot be read: {error}"))?;
     let number = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
@@ -207,10 +215,12 @@ fn open(device: &Path) -> Result<File, String> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(file.into()),
         FileType::CharacterDevice => Err(format!(
-            "{path} is device {}:{} and not KVM's, 10:232",
+            "{path} has the device number {}:{} instead of 10:232, the number of KVM; give the pod the node's {path}",
             number.0, number.1
         )),
-        _ => Err(format!("{path} is no device; the pod needs the node's")),
+        _ => Err(format!(
+            "{path} is not a device; give the pod the node's {path}"
+        )),
     }
 }
 

@@ -1,4 +1,4 @@
-//! (io) Runs the check in a child process. A KVM with a defect can hang or end a process, and the runner must do neither.
+//! (io) Runs the check in a child process, because a defective KVM can hang or kill the process that uses it.
 //!
 //! The child is this program. It writes one line of JSON before each step and one at its end.
 
@@ -16,16 +16,17 @@ use tokio::process::{Child, Command};
 
 /// This program. The path stays valid if the file is replaced.
 pub const OWN_PROGRAM: &str = "/proc/self/exe";
-/// The subcommand of this program, and its option for the child.
+/// The subcommand of this program that checks KVM.
 const COMMAND: &str = "kvm-check";
+/// The option with which the subcommand executes the steps itself, as the child.
 pub const STEPS_OPTION: &str = "steps";
 
-/// A line of the child.
+/// A line of the child's standard output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Line {
     /// The step begins.
     Begin(Step),
-    /// The step has failed, and no other one follows.
+    /// The step has failed. No other step follows.
     Failed(FailedStep),
     /// All steps have succeeded.
     Passed,
@@ -38,18 +39,18 @@ pub enum Finding {
     Passed,
     /// A step has failed.
     Failed(FailedStep),
-    /// The check has not ended in time, in this step. KVM may be slow, or may hang.
+    /// The check has reached its time limit in this step: KVM is slow or hangs.
     Unknown(Option<Step>),
 }
 
 /// A check in a child process.
 pub struct Check<'a> {
-    /// The program that is the child.
+    /// The executable of the child.
     pub program: &'a Path,
     /// The device.
     pub device: &'a Path,
     pub extent: Extent,
-    /// Time for the check.
+    /// Maximum duration of the check.
     pub limit: Duration,
 }
 
@@ -59,7 +60,7 @@ impl Check<'_> {
         let mut child = match self.spawn() {
             Ok(child) => child,
             Err(error) => {
-                let why = format!("the check cannot be started: {error}");
+                let why = format!("the process that checks KVM cannot be started: {error}");
                 return Finding::Failed(FailedStep {
                     step: Step::Open,
                     why,
@@ -74,7 +75,7 @@ impl Check<'_> {
             };
             match follow(&mut child, begin).await {
                 Some(finding) => Ok(finding),
-                None => Err(ending(&mut child).await),
+                None => Err(describe_exit(&mut child).await),
             }
         };
         match tokio::time::timeout(self.limit, work).await {
@@ -103,7 +104,7 @@ impl Check<'_> {
     }
 }
 
-/// Reads the child's lines until the last one. `None` if the child has ended before.
+/// Reads the child's lines until the last one. `None` if the child exits before.
 async fn follow(child: &mut Child, mut begin: impl FnMut(Step)) -> Option<Finding> {
     let mut lines = BufReader::new(child.stdout.take()?).lines();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -111,22 +112,24 @@ async fn follow(child: &mut Child, mut begin: impl FnMut(Step)) -> Option<Findin
             Ok(Line::Begin(step)) => begin(step),
             Ok(Line::Failed(failed)) => return Some(Finding::Failed(failed)),
             Ok(Line::Passed) => return Some(Finding::Passed),
-            Err(_) => tracing::info!("{COMMAND}: {line}"),
+            Err(_) => tracing::info!("output of {COMMAND}: {line}"),
         }
     }
     None
 }
 
-/// Describes the end of a child that has not written its last line.
-async fn ending(child: &mut Child) -> String {
+/// Describes the exit of a child that has not written its last line.
+async fn describe_exit(child: &mut Child) -> String {
     let status = match child.wait().await {
         Ok(status) => status,
-        Err(error) => return format!("the check has ended for an unknown reason: {error}"),
+        Err(error) => {
+            return format!("the exit status of the process that checks KVM is unknown: {error}");
+        }
     };
     let signal = status.signal().map(|signal| -signal);
     let status = status.code().or(signal).unwrap_or_default();
     format!(
-        "the check has ended with {}",
+        "the process that checks KVM exited with {}",
         failure::describe_exit(status)
     )
 }

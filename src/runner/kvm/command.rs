@@ -11,18 +11,18 @@ use std::process::ExitCode;
 /// Options of the command.
 #[derive(Args)]
 pub struct Arguments {
-    /// Leaves out the steps in long mode, as a VM with accelerator kvm does.
+    /// Skip the steps in long mode, as a VM with accelerator kvm does.
     #[arg(long)]
     basic: bool,
-    /// The device.
+    /// Path of the KVM device.
     #[arg(long, hide = true, default_value = DEVICE)]
     device: PathBuf,
-    /// Executes the steps in this process, and prints one line of JSON for each.
+    /// Execute the steps in this process, and print one line of JSON for each.
     #[arg(long = child::STEPS_OPTION, hide = true)]
     steps: bool,
 }
 
-/// Runs the command. Exit code 0: KVM works. 69: it does not work. 1: the check has not ended in time.
+/// Runs the command. The exit code is 0 if KVM works, 69 if it does not work, and 1 if the check has timed out.
 #[must_use]
 pub fn run(arguments: &Arguments) -> ExitCode {
     let extent = if arguments.basic {
@@ -53,7 +53,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match runtime.map(|runtime| runtime.block_on(check_and_print(&check))) {
         Ok(finding) => exit_code(&finding),
         Err(error) => {
-            eprintln!("vm-runner: the runtime for tasks cannot be created: {error}");
+            eprintln!(
+                "vm-runner: the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod"
+            );
             ExitCode::FAILURE
         }
     }
@@ -73,14 +75,16 @@ async fn check_and_print(check: &Check<'_>) -> Finding {
         }
         Finding::Failed(FailedStep { step, why }) => {
             print_result(Some(*step), &format!("failed: {why}"));
-            println!("{}", meaning(*step));
+            println!("{}", consequence(*step));
         }
         Finding::Unknown(_) => {
             print_result(
                 current,
-                &format!("not ended after {} s", check.limit.as_secs()),
+                &format!("no result after {} s", check.limit.as_secs()),
             );
-            println!("it is unknown whether KVM works; run the command again");
+            println!(
+                "the check has timed out, so it is unknown whether KVM works; run the command again"
+            );
         }
     }
     finding
@@ -92,12 +96,13 @@ fn print_result(step: Option<Step>, result: &str) {
     }
 }
 
-/// The result of a failed step for VMs.
-fn meaning(step: Step) -> &'static str {
+/// The consequence of a failed step for VMs.
+fn consequence(step: Step) -> &'static str {
     if step.is_basic() {
-        "KVM does not work: with accelerator auto guests are emulated, with kvm they do not start"
+        "KVM does not work on this node: VMs with accelerator auto are emulated, VMs with accelerator kvm do not start"
     } else {
-        "KVM does not run operating systems: with accelerator auto guests are emulated, with kvm they stop"
+        "KVM cannot run operating systems on this node: VMs with accelerator auto are emulated, the guests of VMs with \
+         accelerator kvm crash"
     }
 }
 
@@ -109,7 +114,7 @@ fn exit_code(finding: &Finding) -> ExitCode {
     }
 }
 
-/// Prints the properties of the node that a report needs.
+/// Prints the properties of the node that a bug report needs.
 fn print_node() {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let cpu = read("/proc/cpuinfo");
@@ -124,7 +129,7 @@ fn print_node() {
         .copied()
         .collect();
     println!(
-        "module of KVM: {}",
+        "KVM modules: {}",
         if modules.is_empty() {
             "unknown".to_owned()
         } else {

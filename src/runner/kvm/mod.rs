@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 /// The device of KVM.
 pub const DEVICE: &str = "/dev/kvm";
-/// Time for one check, which takes some milliseconds.
+/// Maximum duration of one check. A check normally takes some milliseconds.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Number of checks if they do not end in time.
+/// Maximum number of checks, if each of them times out.
 const ATTEMPTS: u32 = 2;
 
 /// Inputs of the check.
 pub struct KvmCheck<'a> {
-    /// The program that is the child: [`OWN_PROGRAM`].
+    /// The executable of the child: [`OWN_PROGRAM`].
     pub program: &'a Path,
     /// The device: [`DEVICE`].
     pub device: &'a Path,
@@ -41,7 +41,7 @@ pub async fn select_acceleration(
     kvm_check: KvmCheck<'_>,
     shutdown_request: impl Future<Output = ()>,
 ) -> Result<Acceleration, Failure> {
-    // With `auto`, the guest is emulated if an operating system could not start.
+    // With `auto`, the guest is emulated if KVM cannot run an operating system, so all steps are needed.
     let extent = match accelerator {
         Accelerator::Tcg => return Ok(Acceleration::Tcg),
         Accelerator::Unset => return Ok(Acceleration::Unset),
@@ -62,12 +62,13 @@ pub async fn select_acceleration(
     }
 }
 
-/// Adds the next step to an end that KVM has caused. Any other outcome is unchanged.
+/// Adds the next step to the message of an outcome that KVM has caused. Any other outcome is unchanged.
 pub fn explain_end(outcome: Outcome) -> Outcome {
     let message = match outcome.reason {
         EndReason::AcceleratorUnavailable => unavailable(&outcome.message).message,
         EndReason::AcceleratorFailed => format!(
-            "{}; the VM starts again; if this repeats, use another node, or accelerator tcg for an emulated guest",
+            "{}; the operator starts the VM again; if this happens again, use another node, or set accelerator to tcg, \
+             which emulates the guest",
             outcome.message
         ),
         _ => return outcome,
@@ -78,7 +79,8 @@ pub fn explain_end(outcome: Outcome) -> Outcome {
 /// The failure of a VM that must not be emulated.
 fn unavailable(why: &str) -> Failure {
     let message = format!(
-        "vm.accelerator is kvm, but {why}; repair the node, or use accelerator auto or tcg for an emulated guest"
+        "the VM requires KVM (vm.accelerator is kvm), but {why}; repair the node, or set accelerator to auto or tcg, which \
+         allow emulation"
     );
     Failure::new(EndReason::AcceleratorUnavailable, message)
 }
@@ -92,7 +94,7 @@ impl KvmCheck<'_> {
             extent,
             limit: CHECK_TIMEOUT,
         };
-        let mut hanging = None;
+        let mut last_step = None;
         for _ in 0..ATTEMPTS {
             let began = Instant::now();
             let finding = check.run(|_| ()).await;
@@ -101,13 +103,13 @@ impl KvmCheck<'_> {
             match finding {
                 Finding::Passed => return None,
                 Finding::Failed(failed) => return Some(self.failed(failed.step, &failed.why)),
-                Finding::Unknown(step) => hanging = step,
+                Finding::Unknown(step) => last_step = step,
             }
         }
-        let step = hanging.map_or("start", Step::text);
+        let step = last_step.map_or("start", Step::text);
         let message = format!(
-            "it is unknown whether {} works: {ATTEMPTS} checks have not ended within {} s, the last one at the step {step:?}; \
-             restart the VM to check again",
+            "it is unknown whether {} works: {ATTEMPTS} checks have timed out after {} s, the last one at the step \
+             {step:?}; restart the VM to check again",
             self.device.display(),
             CHECK_TIMEOUT.as_secs()
         );
@@ -119,7 +121,7 @@ impl KvmCheck<'_> {
             return Problem::new(ConditionReason::KvmNotAvailable, why);
         }
         let message = format!(
-            "the KVM of {} fails at the step {:?}: {why}",
+            "the check of KVM ({}) has failed at the step {:?}: {why}",
             self.device.display(),
             step.text()
         );

@@ -89,7 +89,8 @@ async fn a_failed_step_emulates_the_guest_or_ends_the_start_with_the_step() {
         );
         let failure = child.select(Accelerator::Kvm).await.unwrap_err();
         assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
-        let next = "cause; repair the node, or use accelerator auto or tcg for an emulated guest";
+        let next =
+            "cause; repair the node, or set accelerator to auto or tcg, which allow emulation";
         assert!(failure.message.ends_with(next), "{failure}");
         assert_eq!(child.calls().len(), 2, "a result is not checked again");
     }
@@ -100,7 +101,7 @@ async fn a_child_that_kvm_ends_fails_the_step_that_it_was_in() {
     let child = Child::new(r#"echo '{"Begin":"CreateVm"}'; kill -BUS $$"#);
     let problem = fallback(child.select(Accelerator::Auto).await);
     assert_eq!(problem.reason, ConditionReason::KvmDoesNotWork);
-    let end = "\"create a VM\": the check has ended with signal 7";
+    let end = "\"create a VM\": the process that checks KVM exited with signal 7";
     assert!(problem.message.ends_with(end), "{}", problem.message);
 }
 
@@ -167,11 +168,11 @@ fn only_an_end_that_kvm_has_caused_gets_its_next_step() {
     };
     assert!(
         explained(EndReason::AcceleratorUnavailable)
-            .starts_with("vm.accelerator is kvm, but words; repair the node")
+            .contains("vm.accelerator is kvm), but words; repair the node")
     );
     assert!(
         explained(EndReason::AcceleratorFailed)
-            .starts_with("words; the VM starts again; if this repeats")
+            .starts_with("words; the operator starts the VM again; if this happens again")
     );
     assert_eq!(explained(EndReason::GuestHalted), "words");
 }

@@ -16,7 +16,7 @@ const SETTLE_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Time after which a guest without an answer of its agent is treated as booted. Guests without an
 /// agent can release CPUs too.
 const AGENT_WAIT_MAX: Duration = Duration::from_secs(120);
-/// Delay before a guest that has kept CPUs is asked again.
+/// Delay before a guest that has not released CPUs gets the request again.
 const GUEST_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 /// A request for a number of CPUs.
@@ -74,7 +74,7 @@ impl LiveUpdater {
             }
             CpuPlan::Impossible(why) => (slots, not_followed(why)),
             CpuPlan::WaitForGuest => {
-                let why = "the guest releases CPUs after its agent has answered, or after two minutes without an agent";
+                let why = "removing CPUs from the guest when its guest agent has answered, or after two minutes without an agent";
                 (slots, not_followed(why.to_owned()))
             }
             CpuPlan::Run(commands) => self.run_plan(commands, desired, slots).await?,
@@ -99,7 +99,8 @@ impl LiveUpdater {
         let is_beyond = self.emulated && additions > 0 && self.cpu_additions + additions > limit;
         is_beyond.then(|| {
             format!(
-                "CPUs of an emulated VM can be added {limit} times until its next start, and {} were added; restart the VM to get them",
+                "an emulated VM can get at most {limit} additional CPUs until its next start, and {} were added; restart the \
+                 VM to get more",
                 self.cpu_additions
             )
         })
@@ -177,22 +178,26 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
         return Problem::new(
             ConditionReason::NotFollowed,
             format!(
-                "QEMU cannot plug or unplug CPUs to get {wanted}: {why}; restart the VM to get them"
+                "QEMU cannot change the number of CPUs to {wanted}: {why}; restart the VM to get them"
             ),
         );
     }
     let retry_note = format!(
-        "The request is repeated after a change of currentCpus, a reboot, or {} minutes; restart the VM to get {wanted} CPUs",
+        "The runner repeats the request after a change of currentCpus, a reboot or {} minutes; restart the VM to get {wanted} \
+         CPUs",
         GUEST_RETRY_INTERVAL.as_secs() / 60
     );
     match cpus::rejected_by_guest(desired, slots).as_slice() {
         [] => Problem::new(
             ConditionReason::NotFollowed,
-            format!("the guest has not answered the request for {wanted} CPUs yet. {retry_note}"),
+            format!("the guest has not reacted to the request for {wanted} CPUs yet. {retry_note}"),
         ),
         kept => Problem::new(
             ConditionReason::RefusedByGuest,
-            format!("the guest keeps {}. {retry_note}", kept.join(", and ")),
+            format!(
+                "the guest has not released {}. {retry_note}",
+                kept.join(", and ")
+            ),
         ),
     }
 }

@@ -59,7 +59,7 @@ impl LiveUpdater {
         Ok(complete)
     }
 
-    /// Inserts the image, or ejects the medium. Returns why the drive keeps its medium: QEMU opens the image before the tray.
+    /// Inserts the image, or ejects the present one. Returns the problem if the drive retains its present image.
     async fn change_medium(
         &mut self,
         n: usize,
@@ -89,7 +89,7 @@ impl LiveUpdater {
         }
         changed?;
         (tray.known, tray.image) = (true, image.clone());
-        tracing::info!(drive = n, ?image, "the image of the CD drive was changed");
+        tracing::info!(drive = n, ?image, "the image in a CD drive was changed");
         if let Some(node) = tray.start_node.take() {
             self.try_command(Command::remove_node(&node)).await?;
         }
@@ -103,7 +103,8 @@ fn change_problem(inserts: bool, description: String) -> Problem {
     // QEMU has one error class for both: it opens the image first, and then asks the guest to release the medium.
     if description.contains("is locked") {
         let message = format!(
-            "the guest has locked the CD image and was asked to release it; unmount or eject it there ({description})"
+            "the guest has locked the present CD image, and QEMU has requested its release; unmount or eject it in the guest \
+             ({description})"
         );
         return Problem::new(ConditionReason::GuestHoldsMedium, message);
     }

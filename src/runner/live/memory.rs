@@ -51,7 +51,7 @@ fn is_at_target(actual: u64, target: Bytes) -> bool {
 fn problem(actual: u64, target: Bytes, is_overdue: bool) -> Option<String> {
     (is_overdue && !is_at_target(actual, target)).then(|| {
         let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
-        format!("the guest has {has} instead of {wanted}: it has no balloon driver, or cannot release more memory")
+        format!("the guest has {has} of memory instead of {wanted} (currentRam): it has no balloon driver, or needs the memory itself")
     })
 }
 
@@ -64,7 +64,10 @@ mod tests {
     fn b39_a_guest_that_does_not_follow_is_told_once_it_had_time() {
         assert_eq!(problem(1 << 30, Bytes(1 << 29), false), None);
         let problem = problem(1 << 30, Bytes(1 << 29), true).unwrap();
-        assert!(problem.contains("has 1Gi instead of 512Mi"), "{problem}");
+        assert!(
+            problem.contains("has 1Gi of memory instead of 512Mi"),
+            "{problem}"
+        );
         assert!(is_at_target((1 << 29) + 4096, Bytes(1 << 29)));
     }
 

@@ -35,8 +35,8 @@ impl LiveUpdater {
             None => {
                 let expiry = password.expiry.as_deref().unwrap_or_default();
                 let why = format!(
-                    "password-expiry in the display's secret: {expiry:?} is not allowed; use now, never, +<seconds>, or seconds \
-                     since 1970; {}",
+                    "password-expiry in the display Secret has the invalid value {expiry:?}; use now, never, +<seconds>, or \
+                     seconds since 1970; {}",
                     self.display.consequence()
                 );
                 self.settle_password(
@@ -83,8 +83,8 @@ impl LiveUpdater {
             };
             let consequence = self.display.consequence();
             let why = format!(
-                "{field} in the display's secret: QEMU rejects it ({description}). Change it there, with \
-                 at most 60 characters; {consequence}"
+                "QEMU rejects {field} in the display Secret ({description}). Change it in the Secret, and use at most 60 \
+                 characters; {consequence}"
             );
             self.settle_password(
                 Some(password),
@@ -111,7 +111,7 @@ impl PasswordState {
     fn consequence(&self) -> &'static str {
         match &self.applied {
             Some(applied) if applied.valid_expiry() != Some(EXPIRY_NOW) => {
-                "until then the display has the previous password with its expiry"
+                "until then the previous password of the display remains valid"
             }
             _ => "until then the display accepts no password",
         }

@@ -33,7 +33,7 @@ async fn rig_with(first: DesiredState, find: FindImage) -> Rig {
     let (signals, _) = mpsc::unbounded_channel();
     let (client, connection) = qmp::connect(monitor, signals);
     tokio::spawn(connection);
-    let peer = Peer::greet(qemus).await;
+    let peer = Peer::send_greeting(qemus).await;
     let (wishes, wish) = watch::channel(first);
     let (sender, progress) = mpsc::unbounded_channel();
     let start = StartState {
@@ -168,7 +168,7 @@ async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
     rig.wishes
         .send_modify(|desired| desired.live.media = vec![b]);
     let command = loop {
-        let command = rig.peer.hear().await;
+        let command = rig.peer.receive_command().await;
         if command["execute"] == "blockdev-change-medium" {
             break command;
         }
@@ -176,7 +176,7 @@ async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
             .answer(command["execute"].as_str().unwrap(), &command["arguments"])
             .unwrap();
         rig.peer
-            .say(&json!({"return": answer, "id": command["id"]}).to_string())
+            .send_line(&json!({"return": answer, "id": command["id"]}).to_string())
             .await;
     };
     tokio::time::pause();
@@ -531,7 +531,7 @@ async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_it_is_not_a
     first.reset = Some(4);
     let mut rig = rig(first).await;
     rig.peer.answer(places).await;
-    assert_eq!(rig.peer.hear().await["execute"], "system_reset");
+    assert_eq!(rig.peer.receive_command().await["execute"], "system_reset");
     tokio::time::pause();
     let (mut heard, mut reported) = rig.play().await;
     rig.wishes.send_modify(|desired| desired.attempt += 1);

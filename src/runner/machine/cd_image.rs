@@ -11,25 +11,30 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
         let message = format!(
-            "{shown} is a URL; copy the image to the image repository and configure its file name"
+            "the CD image {shown} is a URL, which only the operator can download; copy the image to the image repository and \
+             configure its file name"
         );
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
     let missing = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => Problem::new(
             ConditionReason::ImageMissing,
-            format!("{shown} is not in the image repository's volume yet; copy the file into it"),
+            format!(
+                "the CD image {shown} is not in the image repository; copy the file into the volume of the image repository"
+            ),
         ),
         _ => Problem::new(
             ConditionReason::ImageNotReadable,
-            format!("{shown} cannot be read: {error}"),
+            format!(
+                "the runner cannot read the CD image {shown}: {error}; check the volume of the image repository"
+            ),
         ),
     };
     let base = fs::canonicalize(repository).map_err(|error| {
         Problem::new(
             ConditionReason::ImageMissing,
             format!(
-                "the image repository {} cannot be used: {error}",
+                "the image repository {} cannot be used: {error}; check its volume",
                 repository.display()
             ),
         )
@@ -37,7 +42,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!(
-            "{shown} is outside of the image repository {}; copy the image there",
+            "the CD image {shown} is outside of the image repository {}; copy the image there",
             repository.display()
         );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));
@@ -46,7 +51,9 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     if !fs::metadata(&path).map_err(missing)?.is_file() {
         return Err(Problem::new(
             ConditionReason::NotAFile,
-            format!("{shown} is not a regular file; configure an image file"),
+            format!(
+                "the CD image {shown} is not a regular file; configure the path of an image file"
+            ),
         ));
     }
     File::open(&path).map_err(missing)?;

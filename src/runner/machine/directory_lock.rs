@@ -29,13 +29,15 @@ impl DirectoryLocks {
             Ok(locked) => self.0.extend(locked),
             Err(Errno::WOULDBLOCK) => {
                 let message = format!(
-                    "{} is in use by another vm-runner, or by its QEMU; stop that one, or give this VM a different {key}",
+                    "the directory {} is in use by another vm-runner or its QEMU; stop that one, or give this VM a different \
+                     {key}",
                     dir.display()
                 );
                 return Err(Failure::new(EndReason::DiskInUse, message));
             }
             Err(error) => tracing::warn!(
-                "{} cannot be locked: {error}; make sure that no second vm-runner uses it",
+                "cannot lock the directory {}, so a second vm-runner of this VM would not be detected: {error}; use a volume \
+                 with file locks (flock)",
                 dir.display()
             ),
         }
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!(failure.reason, EndReason::DiskInUse);
         let words = format!("{} is in use by another vm-runner", dir.path().display());
         assert!(
-            failure.message.starts_with(&words) && failure.message.contains("a different dataDir"),
+            failure.message.contains(&words) && failure.message.contains("a different dataDir"),
             "{failure}"
         );
         let of_qemu = first.duplicate_descriptors().unwrap();

@@ -29,7 +29,7 @@ fn text(path: &Path) -> Result<Option<String>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             let message = format!(
-                "{} is not UTF-8 text; write it again in the display's secret",
+                "{} in the display Secret is not UTF-8 text; write it again as UTF-8",
                 path.display()
             );
             Err(Failure::new(EndReason::InvalidConfig, message))
@@ -65,7 +65,7 @@ impl Certificate {
                     None => (names::SECRET_TLS_KEY, names::SECRET_TLS_CERTIFICATE),
                 };
                 let message = format!(
-                    "the display's secret has {there} and no {missing}; add {missing} for an encrypted display, or remove {there}"
+                    "the display Secret has {there}, but no {missing}; add {missing} for an encrypted display, or remove {there}"
                 );
                 return Err(Failure::new(EndReason::InvalidConfig, message));
             }
@@ -103,7 +103,7 @@ mod tests {
         let failure = Certificate::find(dir.path()).unwrap_err();
         assert_eq!(failure.reason, EndReason::InvalidConfig);
         assert!(
-            failure.message.contains("has tls.crt and no tls.key"),
+            failure.message.contains("has tls.crt, but no tls.key"),
             "{failure}"
         );
         write("tls.key");
@@ -131,7 +131,7 @@ mod tests {
         assert!(
             failure
                 .message
-                .contains("password-expiry is not UTF-8 text"),
+                .contains("password-expiry in the display Secret is not UTF-8 text"),
             "{failure}"
         );
         fs::write(path("password-expiry"), "now").unwrap();
@@ -147,7 +147,7 @@ mod tests {
             read()
                 .unwrap_err()
                 .message
-                .contains("display-password is not UTF-8 text")
+                .contains("display-password in the display Secret is not UTF-8 text")
         );
         fs::remove_file(path("display-password")).unwrap();
         fs::create_dir(path("display-password")).unwrap();

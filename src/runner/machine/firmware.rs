@@ -112,8 +112,8 @@ fn candidates(firmware: Firmware) -> &'static [(&'static str, &'static str)] {
 }
 
 /// Selects the firmware among the files below `root`. Copies the variables' template for a VM that
-/// has no variables, or variables of another layout (B30). Variables of another layout are renamed,
-/// and used again if the firmware changes back.
+/// has no variables, or variables of another layout: firmware cannot read variables of another
+/// size. Variables of another layout are renamed, and used again if the firmware changes back.
 pub fn install(
     firmware: Firmware,
     root: &Path,
@@ -150,7 +150,8 @@ fn install_pair(
             .map(|(rom, _)| rom.display().to_string())
             .collect();
         let message = format!(
-            "the runner's image has no firmware {} (searched for {}); set spec.image to one that has it, or choose another spec.vm.firmware",
+            "the runner's image has no firmware {} (searched for {}); set spec.image to one that has it, or choose another \
+             spec.vm.firmware",
             firmware.as_str(),
             searched.join(", ")
         );
@@ -177,8 +178,8 @@ fn install_pair(
         let kept = renamed(own_size);
         fs::rename(&own, &kept).map_err(failure)?;
         warnings.push(format!(
-            "the firmware variables (boot entries, keys) of {own_size} bytes do not fit the firmware {} of this \
-             image. They are retained as {}",
+            "the VM's firmware variables (boot entries, keys) have {own_size} bytes, which does not fit the firmware {} of \
+             this runner image. The VM starts with other variables that fit; the present ones are retained as {}",
             firmware.as_str(),
             kept.display()
         ));

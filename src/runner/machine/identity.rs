@@ -51,7 +51,7 @@ fn lost(data: &Path, claim: &str) -> Failure {
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "{} has no runner data, and the VM has run before; check that the file systems of its volume are mounted, or \
+            "the directory {} has no data of the runner, although the VM has run before; check that the file systems of its volume are mounted, or \
              restore the data; to start with a new UUID and new firmware variables instead, set spec.vm.state to Stopped, \
              delete PVC {claim:?}, and set it to Running",
             data.display()
@@ -106,7 +106,7 @@ fn stored_uuid(data: &Path) -> io::Result<String> {
 pub fn random_uuid() -> Result<String, Failure> {
     kernel_uuid().map_err(|error| {
         Failure::data(format!(
-            "{KERNEL_UUID_FILE} cannot be read: {error}; mount /proc"
+            "the runner cannot read {KERNEL_UUID_FILE}, from which it takes a random UUID for the VM: {error}; mount /proc"
         ))
     })
 }

@@ -43,14 +43,14 @@ impl ProcessUser {
         let Self { uid, gid } = self;
         let step = match Errno::from_io_error(error) {
             Some(Errno::ACCESS | Errno::PERM) => format!(
-                "its volume ignores the pod's fsGroup; run once as root on a pod or node that mounts it: chown -R {uid}:{gid} {}",
+                "the path's volume ignores the pod's fsGroup; run once as root, in a pod or on a node that mounts the volume: chown -R {uid}:{gid} {}",
                 owned_dir.display()
             ),
-            Some(Errno::ROFS) => "its volume is mounted read-only; mount it writable".to_owned(),
+            Some(Errno::ROFS) => "the path's volume is mounted read-only; mount it writable".to_owned(),
             Some(Errno::NOSPC | Errno::DQUOT) => {
-                "its volume is full; free space or enlarge the volume".to_owned()
+                "the path's volume is full; free space or enlarge the volume".to_owned()
             }
-            Some(Errno::NOENT | Errno::NOTDIR) => "check that its volume is mounted".to_owned(),
+            Some(Errno::NOENT | Errno::NOTDIR) => "check that the path's volume is mounted".to_owned(),
             _ => return String::new(),
         };
         format!("; {step}")

@@ -69,7 +69,7 @@ fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "disk image {} does not exist, and the VM has used it before; check that the file systems of its volume are \
+            "the disk image {} does not exist, although the VM has used it before; check that the file systems of its volume are \
              mounted, or restore the image; {accept}",
             path.display()
         ),

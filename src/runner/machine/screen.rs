@@ -37,8 +37,7 @@ pub fn select(
     match own {
         _ if heads > 1 => Screen::VirtioVga,
         Screen::VirtioVga if emulated => {
-            let why = "the guest is emulated and gets a plain VGA instead of virtio-vga, which can hang under \
-                emulation; with KVM it has virtio-vga again";
+            let why = "the guest is emulated and gets the display device VGA instead of virtio-vga, which can hang under emulation; with KVM it gets virtio-vga again";
             warnings.push(why.to_owned());
             Screen::Vga
         }
@@ -117,7 +116,7 @@ mod tests {
         assert_eq!(
             screens(true, &[tcg(), kvm()]),
             [(Vga, 1), (VirtioVga, 0)],
-            "a machine of the reference"
+            "a VM that the Java VM-Operator has created"
         );
         // Another node, and back.
         assert_eq!(

@@ -22,13 +22,13 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The connection has ended. QEMU may have carried out the command.
-    #[error("the QMP connection to QEMU has ended; {0} was not answered")]
+    #[error("QEMU has closed its QMP connection without an answer to the command {0}")]
     Lost(&'static str),
     /// QEMU did not answer in time. It may still carry out the command.
-    #[error("QEMU has not answered {0} within {limit} s", limit = COMMAND_TIMEOUT.as_secs())]
+    #[error("QEMU has not answered the QMP command {0} within {limit} s", limit = COMMAND_TIMEOUT.as_secs())]
     Timeout(&'static str),
     /// QEMU has rejected the command.
-    #[error("QEMU rejects {command}: {description}")]
+    #[error("QEMU rejects the QMP command {command}: {description}")]
     Rejected {
         command: &'static str,
         /// QEMU's message.
@@ -123,7 +123,7 @@ type Connection = Framed<UnixStream, Codec>;
 /// Waits for QEMU's greeting. The caller has a timeout for the whole start.
 async fn open(stream: UnixStream) -> Result<Connection, String> {
     let mut framed = Framed::new(stream, Codec::default());
-    let closed = || "QEMU has closed the QMP connection".to_owned();
+    let closed = || "QEMU has closed its QMP connection".to_owned();
     loop {
         match framed
             .next()
@@ -132,7 +132,7 @@ async fn open(stream: UnixStream) -> Result<Connection, String> {
             .map_err(|error| error.to_string())?
         {
             Message::Greeting => break,
-            other => tracing::debug!(?other, "a QMP message before the greeting"),
+            other => tracing::debug!(?other, "QEMU has sent a QMP message before its greeting"),
         }
     }
     framed
@@ -192,7 +192,7 @@ async fn serve(
                         Some((command, reply)) => {
                             let _ = reply.send(Err(Error::Rejected { command, description }));
                         }
-                        None => tracing::warn!(class, description, "QMP error without a command"),
+                        None => tracing::warn!(class, description, "QEMU has sent a QMP error that belongs to no command"),
                     }
                 }
                 Some(Ok(Message::Event { name, data })) => {
@@ -203,7 +203,7 @@ async fn serve(
                 }
                 Some(Ok(Message::Greeting | Message::Other)) => {}
                 Some(Err(error)) => break error.to_string(),
-                None => break "QEMU has closed the QMP connection".to_owned(),
+                None => break "QEMU has closed its QMP connection".to_owned(),
             }
         }
     };

@@ -127,8 +127,9 @@ impl Decoder for Codec {
             let line = line.trim_ascii();
             if !line.is_empty() {
                 // The message is not logged, because it can contain any data.
-                let raw = serde_json::from_slice::<Raw>(line)
-                    .map_err(|error| io::Error::other(format!("a message is not QMP: {error}")))?;
+                let raw = serde_json::from_slice::<Raw>(line).map_err(|error| {
+                    io::Error::other(format!("QEMU has sent a message that is not QMP: {error}"))
+                })?;
                 return Ok(Some(raw.into()));
             }
         }

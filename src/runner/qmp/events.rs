@@ -130,7 +130,7 @@ impl QmpEvent {
             }),
             "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::UnplugRejected {
                 device: text("device"),
-                why: "gives no reason".to_owned(),
+                why: "the guest gives no reason".to_owned(),
             }),
             "ACPI_DEVICE_OST" => unplug_rejected(data.get("info")?),
             _ => None,
@@ -159,7 +159,7 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
     let device = info.get("device")?.as_str()?.to_owned();
     Some(QmpEvent::UnplugRejected {
         device,
-        why: format!("says that {answer} (_OST status {status:#x})"),
+        why: format!("the guest reports that {answer} (ACPI _OST status {status:#x})"),
     })
 }
 
@@ -210,7 +210,7 @@ mod tests {
                 device: device.clone()
             })
         );
-        let why = "gives no reason".to_owned();
+        let why = "the guest gives no reason".to_owned();
         assert_eq!(
             event("DEVICE_UNPLUG_GUEST_ERROR", gone),
             Some(QmpEvent::UnplugRejected { device, why })
@@ -246,7 +246,7 @@ mod tests {
                 "{why}"
             );
         }
-        // Done, under way, and what is said of a device that has come.
+        // Success, in progress, and a device that was added.
         for (source, status) in [
             (3, 0),
             (0x103, 0),

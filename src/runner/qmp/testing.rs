@@ -1,4 +1,4 @@
-//! A QEMU that says what a test tells it to.
+//! A simulated QEMU for tests: it receives QMP commands and sends scripted messages.
 
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -20,44 +20,44 @@ impl Peer {
         }
     }
 
-    pub async fn greet(stream: UnixStream) -> Self {
+    pub async fn send_greeting(stream: UnixStream) -> Self {
         let mut peer = Self::of(stream);
-        peer.say(r#"{"QMP": {"version": {}, "capabilities": []}}"#)
+        peer.send_line(r#"{"QMP": {"version": {}, "capabilities": []}}"#)
             .await;
-        let first = peer.hear().await;
+        let first = peer.receive_command().await;
         assert_eq!(first["execute"], "qmp_capabilities");
-        peer.say(r#"{"return": {}, "id": 0}"#).await;
+        peer.send_line(r#"{"return": {}, "id": 0}"#).await;
         peer
     }
 
-    pub async fn say(&mut self, line: &str) {
+    pub async fn send_line(&mut self, line: &str) {
         self.writer
             .write_all(format!("{line}\r\n").as_bytes())
             .await
             .unwrap();
     }
 
-    /// Without an end.
-    pub async fn say_part(&mut self, part: &str) {
+    /// Sends a part of a line, without its end.
+    pub async fn send_partial_line(&mut self, part: &str) {
         self.writer.write_all(part.as_bytes()).await.unwrap();
     }
 
-    pub async fn hear(&mut self) -> Value {
+    pub async fn receive_command(&mut self) -> Value {
         serde_json::from_str(&self.lines.next_line().await.unwrap().unwrap()).unwrap()
     }
 
-    /// Answers the next command by what `answer` makes of its name and arguments: a value, or a refusal.
+    /// Answers the next command. `answer` gets its name and arguments, and returns a value or the message of an error.
     pub async fn answer(
         &mut self,
         answer: impl FnOnce(&str, &Value) -> Result<Value, &'static str>,
     ) {
-        let command = self.hear().await;
+        let command = self.receive_command().await;
         let reply = match answer(command["execute"].as_str().unwrap(), &command["arguments"]) {
             Ok(value) => serde_json::json!({"return": value, "id": command["id"]}),
             Err(why) => {
                 serde_json::json!({"error": {"class": "GenericError", "desc": why}, "id": command["id"]})
             }
         };
-        self.say(&reply.to_string()).await;
+        self.send_line(&reply.to_string()).await;
     }
 }

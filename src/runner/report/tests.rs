@@ -63,7 +63,7 @@ fn spawn(server: Server, statuses: watch::Receiver<Observed>) {
 async fn the_first_report_waits_for_the_start_and_no_longer() {
     let soon = Duration::from_millis(100);
     for (phase, wait) in [
-        (Phase::Starting, START_SPACING),
+        (Phase::Starting, FIRST_REPORT_DELAY_MAX),
         (Phase::Booting, Duration::ZERO),
     ] {
         let taken: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -131,19 +131,22 @@ async fn a_status_that_comes_back_after_a_failed_write_is_written() {
 #[test]
 fn a_phase_is_reported_at_once_and_memory_alone_less_often_than_other_changes() {
     let last = observed(Phase::Booting);
-    assert_eq!(spacing(&last, &observed(Phase::Booted)), Duration::ZERO);
     assert_eq!(
-        spacing(
+        report_interval(&last, &observed(Phase::Booted)),
+        Duration::ZERO
+    );
+    assert_eq!(
+        report_interval(
             &last,
             &Observed {
                 ram: Bytes(700 << 20),
                 ..last.clone()
             }
         ),
-        MEMORY_SPACING
+        MEMORY_REPORT_INTERVAL_MIN
     );
     assert_eq!(
-        spacing(
+        report_interval(
             &last,
             &Observed {
                 ram: Bytes(700 << 20),
@@ -151,7 +154,7 @@ fn a_phase_is_reported_at_once_and_memory_alone_less_often_than_other_changes() 
                 ..last.clone()
             }
         ),
-        SPACING
+        REPORT_INTERVAL_MIN
     );
 }
 

@@ -10,6 +10,7 @@ use crate::api::quantity::Bytes;
 pub use crate::api::runner::config::{Accelerator, NetworkConfig, NetworkType};
 use crate::api::runner::config::{DriveConfig, DriveType, RunnerConfig, VmConfig};
 use crate::api::runner::outcome::{EndReason, Outcome};
+use crate::api::vm::CPUS_MAX;
 pub use crate::api::vm::{Firmware, PageSize};
 use crate::runner::failure::Invalid;
 use std::path::PathBuf;
@@ -87,10 +88,12 @@ const SECTOR_SIZE: Bytes = Bytes(512);
 impl Spec {
     /// Checks the configuration.
     pub fn from_config(config: &RunnerConfig) -> Result<Self, Invalid> {
-        let mut vm = config
-            .vm
-            .clone()
-            .ok_or_else(|| Invalid::new("vm", "missing; it describes the VM"))?;
+        let mut vm = config.vm.clone().ok_or_else(|| {
+            Invalid::new(
+                "vm",
+                "this key is missing; add it, because it describes the VM",
+            )
+        })?;
         log_level(config)?;
         validation::check_values(&vm)?;
         // Rounded down, so that the pod's memory limit, which the operator computes from the same
@@ -181,7 +184,8 @@ pub fn warning(config: &RunnerConfig) -> Option<String> {
     let (current, maximum) = (vm.current_ram?, vm.maximum_ram);
     (current > maximum).then(|| {
         format!(
-            "vm.currentRam: {current} is more than vm.maximumRam, {maximum}, and is not used; raise vm.maximumRam for more memory"
+            "the VM gets only {maximum} of memory (vm.maximumRam), because vm.currentRam must not exceed it ({current}); \
+             raise vm.maximumRam for more memory"
         )
     })
 }
@@ -193,10 +197,11 @@ const BUS_ERROR: i32 = -7;
 pub fn add_possible_causes(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
     let fields = match (outcome.reason, outcome.qemu_exit) {
         (EndReason::StartFailed, Some(_)) => {
-            "fields that only QEMU and the node can check: vm.cpuModel, vm.maximumRam, vm.hugepages, vm.network[].device"
+            "possible causes are wrong values of vm.cpuModel, vm.maximumRam, vm.hugepages or vm.network[].device, which only \
+             QEMU and the node can check"
         }
         (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
-            "the pod has fewer huge pages (vm.hugepages) than vm.maximumRam needs"
+            "a possible cause is that the pod has fewer huge pages (vm.hugepages) than vm.maximumRam needs"
         }
         _ => return outcome,
     };
@@ -238,22 +243,24 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     let too_many = || {
         Invalid::new(
             "vm.sockets",
-            "the topology has more CPUs than the maximum of 4096",
+            format!(
+                "the CPU topology has more than {CPUS_MAX} CPUs; lower sockets, diesPerSocket, coresPerDie or threadsPerCore"
+            ),
         )
     };
-    let product = product.filter(|n| *n <= 4096).ok_or_else(too_many)?;
+    let product = product.filter(|n| *n <= CPUS_MAX).ok_or_else(too_many)?;
     let maximum = vm
         .maximum_cpus
         .unwrap_or(product)
         .max(vm.current_cpus.unwrap_or(1))
         .max(1);
-    validation::check_range("vm.maximumCpus", maximum, 1..=4096)?;
+    validation::check_range("vm.maximumCpus", maximum, validation::CPUS_RANGE)?;
     let open = vm.sockets == 0 || vm.cores_per_die == 0 || vm.threads_per_core == 0;
     if maximum == product || (open && maximum.is_multiple_of(product)) {
         return Ok(maximum);
     }
     let problem = format!(
-        "{maximum} CPUs do not fit the topology of {product}; use a multiple, or remove the topology"
+        "{maximum} CPUs are not a multiple of the {product} CPUs of the configured topology; use a multiple, or remove the topology"
     );
     Err(Invalid::new("vm.maximumCpus", problem))
 }
@@ -284,7 +291,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         (_, Some(file), _) => Source::File(path("file", file)?),
         (_, _, Some(device)) => Source::Device(path("device", device)?),
         _ => {
-            let problem = "missing; a disk needs resource, file or device";
+            let problem = "the disk has no resource, file or device; add one of these keys";
             return Err(Invalid::new(format!("{key}.resource"), problem));
         }
     };
@@ -293,7 +300,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         if !matches!(source, Source::File(_)) {
             return Err(Invalid::new(
                 key,
-                "only an image file has a size; use it with file",
+                "size is allowed only with file; remove size, or use file",
             ));
         }
         validation::check_range(key, size, SECTOR_SIZE..=Bytes(1 << 63))?;

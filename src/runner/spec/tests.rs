@@ -68,7 +68,7 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
         "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
     assert_eq!(
         reported(drives),
-        "vm.drives[2].bootindex: 1 is already in use by vm.drives[0]; give each drive a different one"
+        "vm.drives[2].bootindex: the value 1 is already in use by vm.drives[0]; give each drive a different bootindex"
     );
     assert_eq!(
         key("    drives: [{file: /b, bootindex: 2147483648}]\n"),
@@ -88,11 +88,12 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
     let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
     assert_eq!(
         refused(["port: 8022", "port: 8022, protocol: tcp"], ""),
-        "vm.network[1].forward[0].port: 8022 is already in use by vm.network[0].forward[0].port; give each a different port"
+        "vm.network[1].forward[0].port: port 8022 is already in use by vm.network[0].forward[0].port; give each of them a \
+         different port"
     );
     assert_eq!(
         refused(["port: 5900", "port: 1"], "spice: {}"),
-        "vm.network[0].forward[0].port: 5900 is already in use by vm.display.spice.port; give each a different port"
+        "vm.network[0].forward[0].port: port 5900 is already in use by vm.display.spice.port; give each of them a different port"
     );
     assert_eq!(
         ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"),
@@ -127,7 +128,8 @@ fn what_is_cut_is_said() {
             .config;
         warning(&parsed).unwrap_or_default()
     };
-    let reported = "vm.currentRam: 2 GiB is more than vm.maximumRam, 1 GiB, and is not used; raise vm.maximumRam for more memory";
+    let reported = "the VM gets only 1 GiB of memory (vm.maximumRam), because vm.currentRam must not exceed it (2 GiB); raise \
+                    vm.maximumRam for more memory";
     assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
     for fine in [
         "maximumRam: 1Gi, currentRam: 1Gi",
@@ -185,7 +187,7 @@ fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
     assert!(
         error
             .to_string()
-            .contains("5 CPUs do not fit the topology of 4"),
+            .contains("5 CPUs are not a multiple of the 4 CPUs"),
         "{error}"
     );
     assert_eq!(
@@ -207,7 +209,7 @@ fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
         )
     };
     assert_eq!(tap("type: tap").as_deref(), Ok("br0"));
-    // The reference's default where a network says nothing.
+    // The default of the Java VM-Operator is a tap network.
     assert_eq!(tap("bridge: lan.7").as_deref(), Ok("lan.7"));
     for bad in ["'br0,script=/bin/sh'", "../x", "sixteen-letters-", "''"] {
         assert_eq!(
@@ -220,7 +222,7 @@ fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
 
 #[test]
 fn a_user_of_several_words_is_the_guests_matter() {
-    // The reference starts such a VM, and asks its agent for that user.
+    // The Java VM-Operator starts such a VM, and requests this user from the agent.
     let user = |keys: &str| {
         spec(&format!("    display: {{loggedInUser: {keys}}}\n"))
             .unwrap()
@@ -292,7 +294,7 @@ fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check
     let huge = Some(PageSize::Large);
     assert!(
         reported(EndReason::StartFailed, Some(1), None)
-            .starts_with("QEMU: no; fields that only QEMU and the node")
+            .starts_with("QEMU: no; possible causes are wrong values of vm.cpuModel")
     );
     assert!(reported(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [

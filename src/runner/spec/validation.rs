@@ -5,6 +5,9 @@ use crate::api::quantity::Bytes;
 use crate::api::runner::config::{
     DriveConfig, DriveType, NetworkConfig, NetworkType, Protocol, VmConfig,
 };
+use crate::api::vm::{
+    CD_DRIVES_MAX, CPUS_MAX, OUTPUTS_MAX, POWERDOWN_TIMEOUT_MAX, RAM_MIN, USB_REDIRECTS_MAX,
+};
 use crate::runner::failure::Invalid;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -14,16 +17,11 @@ use std::ops::RangeInclusive;
 /// Characters of a CPU model besides letters and digits. Features follow after commas, and the
 /// value of a feature can be a text.
 const CPU_MODEL: &str = "-_.,+=:@()/* ";
-/// x86-64 programs have 47 address bits.
-const RAM_RANGE: RangeInclusive<Bytes> = Bytes(1 << 20)..=Bytes(127 << 40);
-const CPUS_RANGE: RangeInclusive<u32> = 1..=4096;
+/// QEMU must map the guest's memory, and x86-64 programs have 47 address bits.
+const RAM_RANGE: RangeInclusive<Bytes> = RAM_MIN..=Bytes(127 << 40);
+/// Numbers of CPUs that a VM can have.
+pub const CPUS_RANGE: RangeInclusive<u32> = 1..=CPUS_MAX;
 const PORT_RANGE: RangeInclusive<u16> = 1..=u16::MAX;
-/// One year in seconds.
-const POWERDOWN_TIMEOUT_MAX: u64 = 365 * 24 * 3600;
-/// The USB controller's ports, minus one for the tablet.
-const USB_REDIRECTS_MAX: u32 = 14;
-/// Ports of the SATA controller.
-const CDS_MAX: usize = 6;
 
 /// Checks single values, and values that must be different.
 pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
@@ -45,7 +43,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
         vm.powerdown_timeout,
         0..=POWERDOWN_TIMEOUT_MAX,
     )?;
-    check_range("vm.display.outputs", vm.display.outputs, 1..=16)?;
+    check_range("vm.display.outputs", vm.display.outputs, 1..=OUTPUTS_MAX)?;
     // The agent receives the name in a line. Only the guest knows whether the user exists.
     if let Some(user) = vm
         .display
@@ -56,7 +54,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
         return Err(Invalid::value(
             "vm.display.loggedInUser",
             user,
-            "a name without line ends",
+            "a user name without line breaks",
         ));
     }
     // Each port of the pod has one destination. TCP and UDP ports are independent.
@@ -87,7 +85,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
             check_range(&key, forward.port, PORT_RANGE)?;
             if let Some(other) = ports.insert((forward.protocol, forward.port), key.clone()) {
                 let problem = format!(
-                    "{} is already in use by {other}; give each a different port",
+                    "port {} is already in use by {other}; give each of them a different port",
                     forward.port
                 );
                 return Err(Invalid::new(key, problem));
@@ -120,7 +118,7 @@ fn check_drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
             return Err(Invalid::new(
                 key,
                 format!(
-                    "{index} is already in use by vm.drives[{other}]; give each drive a different one"
+                    "the value {index} is already in use by vm.drives[{other}]; give each drive a different bootindex"
                 ),
             ));
         }
@@ -129,10 +127,10 @@ fn check_drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
         .iter()
         .enumerate()
         .filter(|(_, drive)| drive.type_ == DriveType::IdeCd)
-        .nth(CDS_MAX)
+        .nth(CD_DRIVES_MAX)
     {
         Some((n, _)) => {
-            let problem = format!("a VM has at most {CDS_MAX} CD drives; remove some");
+            let problem = format!("a VM has at most {CD_DRIVES_MAX} CD drives; remove some");
             Err(Invalid::new(format!("vm.drives[{n}].type"), problem))
         }
         None => Ok(()),
@@ -318,7 +316,7 @@ mod tests {
             check_ipv4_network("n", "10.0.2.0/29").is_ok()
                 && check_ipv4_network("n", "10.0.2.0/255.255.255.248").is_ok()
         );
-        // There QEMU has no room for the pod, a name server and the guest.
+        // Such a network has too few addresses for the pod, a name server and the guest.
         assert!(
             ["30", "31", "32", "3", "255.255.255.252", "0.0.0.255"]
                 .map(|mask| check_ipv4_network("n", &format!("10.0.2.0/{mask}")).is_err())
@@ -346,7 +344,7 @@ mod tests {
         ) {
             prop_assert!(mac(&address).is_ok(), "{}", address);
             prop_assert!(check_interface_name("b", &bridge).is_ok(), "{}", bridge);
-            // Of the rest, how many bits of a network are left to its hosts.
+            // The number of address bits that remain for hosts.
             prop_assert!(check_ipv4_network("n", &network).is_ok() || network.contains('/'), "{}", network);
             prop_assert!(check_characters("d", &device, "-_.").is_ok(), "{}", device);
             prop_assert!(check_characters("c", &model, CPU_MODEL).is_ok(), "{}", model);

@@ -271,7 +271,7 @@ impl State {
         let (reason, message) = match self.shutdown.take().map(|shutdown| shutdown.cause) {
             Some(ShutdownCause::Guest) => (EndReason::GuestShutdown, String::new()),
             Some(ShutdownCause::Requested) => (EndReason::Stopped, String::new()),
-            // QEMU's last words are the registers of the guest then.
+            // In this case, QEMU's last output is the registers of the guest.
             Some(ShutdownCause::Failed(failure)) if is_of_kvm(failure.reason) => {
                 (failure.reason, failure.message)
             }
@@ -280,7 +280,7 @@ impl State {
                 with_last_output(&failure.message, last_output),
             ),
             None if self.kvm_trial_end.is_some() && names_kvm(last_output) => {
-                let how = format!("QEMU exited with {} because of KVM", how());
+                let how = format!("QEMU exited with {}, because KVM has failed", how());
                 (
                     self.kvm_failure_reason(now),
                     with_last_output(&how, last_output),
@@ -317,8 +317,7 @@ impl State {
 
 /// Message for a QEMU that was killed and still runs: it waits in the kernel for a device or a
 /// server.
-const STUCK_QEMU: &str = "QEMU was killed and has not exited: it waits in the kernel, most likely for storage that \
-    does not answer. Check that the node reaches the storage, or restart the node";
+const STUCK_QEMU: &str = "QEMU was killed, but has not exited: it waits in the kernel, most likely for storage that does not answer. Check that the node reaches the storage, or restart the node";
 
 fn is_of_kvm(reason: EndReason) -> bool {
     matches!(
@@ -351,9 +350,9 @@ const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";
 fn with_last_output(message: &str, last_output: &str) -> String {
     if last_output.contains(UNSUPPORTED_MACHINE_TYPE) {
         return format!(
-            "the VM was installed with a machine type that this image's QEMU no longer has ({last_output}). Use \
-             an image with an older QEMU, or remove machineType from machine.json in the VM's data; the \
-             guest then gets newer hardware"
+            "the VM uses a QEMU machine type that the QEMU of this runner image no longer has ({last_output}). Use a runner \
+             image with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then \
+             gets newer hardware"
         );
     }
     failure::with_output(message, last_output)

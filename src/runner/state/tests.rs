@@ -355,7 +355,7 @@ fn b15_each_part_of_the_start_has_its_deadline() {
     };
     assert_eq!(
         outcome.message,
-        "QEMU has not accepted the QMP connection within 30 s: last words"
+        "QEMU has started, but has not answered on its QMP connection within 30 s: last words"
     );
     let (state, _) = play(&[(20, Event::MonitorReady)]);
     assert_eq!(wait(state).1.first(), Some(&(50, Action::Quit)));

@@ -1,38 +1,39 @@
 //! (pure) The condition of each part of a machine.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::runner::agent::login::Desktop;
 use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
-const MONITOR_LOST_MESSAGE: &str = "the QMP connection to QEMU has ended; the guest continues, but changes do not \
+const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection; the guest continues, but changes of the VM no longer \
     reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
-    kubectl logs of the pod shows the cause";
+    the log of the VM's pod (kubectl logs) shows the cause";
 
-const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer commands, so the guest probably hangs";
+const QEMU_SILENT_MESSAGE: &str =
+    "QEMU does not answer commands of the runner, so the guest probably hangs";
 /// The message of a VM that is emulated for that reason, although acceleration was requested.
 pub(super) fn emulated(why: &str) -> String {
-    format!("the guest is emulated and slow: {why}")
+    format!("the guest is emulated, which is slow: {why}")
 }
 
 impl Observed {
     /// The conditions `VmopAgentConnected` and `UserLoggedIn`.
-    pub(super) fn desktop_conditions(&self) -> (Wanted, Wanted) {
-        let agent = |status, reason, message: &str| Wanted {
+    pub(super) fn desktop_conditions(&self) -> (DesiredCondition, DesiredCondition) {
+        let agent = |status, reason, message: &str| DesiredCondition {
             type_: conditions::VMOP_AGENT_CONNECTED,
             status,
             reason,
             message: message.to_owned(),
         };
-        let login = |status, reason, message: String| Wanted {
+        let login = |status, reason, message: String| DesiredCondition {
             type_: conditions::USER_LOGGED_IN,
             status,
             reason,
             message,
         };
         if !self.is_running() {
-            let (reason, message) = (ConditionReason::VmStopped, "the VM does not run");
+            let (reason, message) = (ConditionReason::VmStopped, "the VM is not running");
             return (
                 agent(false, reason, message),
                 login(false, reason, message.to_owned()),
@@ -56,7 +57,7 @@ impl Observed {
                 login(
                     false,
                     ConditionReason::NotRequested,
-                    "no user is configured to be logged in".to_owned(),
+                    "the VM has no spec.vm.display.loggedInUser".to_owned(),
                 ),
             );
         };
@@ -68,7 +69,7 @@ impl Observed {
             } if there == user => login(
                 true,
                 ConditionReason::LoggedIn,
-                format!("{user} is logged in"),
+                format!("the user {user} is logged in to the guest's desktop"),
             ),
             Desktop {
                 connected: false, ..
@@ -80,27 +81,27 @@ impl Observed {
             _ => login(
                 false,
                 ConditionReason::Processing,
-                format!("{user} is being logged in"),
+                format!("the desktop agent logs the user {user} in"),
             ),
         };
         (connected, login)
     }
 
-    pub(super) fn accelerated(&self) -> Wanted {
+    pub(super) fn accelerated(&self) -> DesiredCondition {
         let (status, reason, message) = match &self.acceleration {
             Acceleration::Kvm => (true, ConditionReason::Kvm, "KVM runs the guest"),
             Acceleration::Tcg => (
                 false,
                 ConditionReason::TcgRequested,
-                "the guest is emulated, as configured",
+                "the guest is emulated, as the configuration requests (accelerator tcg)",
             ),
             Acceleration::Unset => (
                 false,
                 ConditionReason::Unset,
-                "QEMU selects the accelerator",
+                "the configuration leaves the choice between KVM and emulation to QEMU",
             ),
             Acceleration::TcgFallback(problem) => {
-                return Wanted {
+                return DesiredCondition {
                     type_: conditions::ACCELERATED,
                     status: false,
                     reason: problem.reason,
@@ -108,7 +109,7 @@ impl Observed {
                 };
             }
         };
-        Wanted {
+        DesiredCondition {
             type_: conditions::ACCELERATED,
             status,
             reason,
@@ -116,9 +117,9 @@ impl Observed {
         }
     }
 
-    pub(super) fn cpus_in_sync(&self) -> Wanted {
+    pub(super) fn cpus_in_sync(&self) -> DesiredCondition {
         let paused = self.stalled.as_ref().map(|_| {
-            let message = "the guest is paused by a disk and applies no change";
+            let message = "the guest is paused because of a disk error (condition StorageHealthy) and cannot change its CPUs";
             Problem::new(ConditionReason::GuestPaused, message)
         });
         let unused = self.unused_cpus();
@@ -131,7 +132,7 @@ impl Observed {
             .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
             });
-        Wanted {
+        DesiredCondition {
             type_,
             status: problem.is_none(),
             reason,
@@ -143,12 +144,12 @@ impl Observed {
     fn unused_cpus(&self) -> Option<Problem> {
         let (used, present) = (self.guest_cpus?, self.cpus);
         let message = format!(
-            "the guest uses {used} of {present} CPUs; bring the others online in the guest, or restart the VM"
+            "the guest uses only {used} of its {present} CPUs; bring the others online in the guest, or restart the VM"
         );
         (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }
 
-    pub(super) fn memory_in_sync(&self) -> Wanted {
+    pub(super) fn memory_in_sync(&self) -> DesiredCondition {
         let status = self.memory_problem.is_none();
         let reason = if status {
             ConditionReason::AsConfigured
@@ -156,7 +157,7 @@ impl Observed {
             ConditionReason::NotFollowed
         };
         let message = self.memory_problem.clone().unwrap_or_default();
-        Wanted {
+        DesiredCondition {
             type_: conditions::MEMORY_IN_SYNC,
             status,
             reason,
@@ -164,13 +165,13 @@ impl Observed {
         }
     }
 
-    pub(super) fn qemu_responsive(&self) -> Wanted {
+    pub(super) fn qemu_responsive(&self) -> DesiredCondition {
         let (reason, message) = match (self.monitor_lost, self.qemu_silent) {
             (true, _) => (ConditionReason::MonitorLost, MONITOR_LOST_MESSAGE),
             (false, true) => (ConditionReason::QemuSilent, QEMU_SILENT_MESSAGE),
             (false, false) => (ConditionReason::Responsive, ""),
         };
-        Wanted {
+        DesiredCondition {
             type_: conditions::QEMU_RESPONSIVE,
             status: reason == ConditionReason::Responsive,
             reason,
@@ -178,13 +179,13 @@ impl Observed {
         }
     }
 
-    pub(super) fn storage_healthy(&self) -> Wanted {
+    pub(super) fn storage_healthy(&self) -> DesiredCondition {
         let problem = self.stalled.as_ref().or(self.disk_error.as_ref());
         let (reason, message) = problem.map_or((ConditionReason::Healthy, ""), |problem| {
             (problem.reason, problem.message.as_str())
         });
         let (type_, status) = (conditions::STORAGE_HEALTHY, problem.is_none());
-        Wanted {
+        DesiredCondition {
             type_,
             status,
             reason,
@@ -193,14 +194,14 @@ impl Observed {
     }
 
     /// None for a VM without a CD drive.
-    pub(super) fn media_ready(&self) -> Option<Wanted> {
+    pub(super) fn media_ready(&self) -> Option<DesiredCondition> {
         let problem = self.media.as_ref()?;
         let (reason, message) = problem
             .as_ref()
             .map_or((ConditionReason::AsConfigured, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
             });
-        Some(Wanted {
+        Some(DesiredCondition {
             type_: conditions::MEDIA_READY,
             status: problem.is_none(),
             reason,
@@ -209,14 +210,14 @@ impl Observed {
     }
 
     /// None for a VM without a TPM.
-    pub(super) fn tpm_healthy(&self) -> Option<Wanted> {
+    pub(super) fn tpm_healthy(&self) -> Option<DesiredCondition> {
         let problem = self.tpm.as_ref()?;
         let (reason, message) = problem
             .as_ref()
             .map_or((ConditionReason::Runs, String::new()), |problem| {
                 (problem.reason, problem.message.clone())
             });
-        Some(Wanted {
+        Some(DesiredCondition {
             type_: conditions::TPM_HEALTHY,
             status: problem.is_none(),
             reason,
@@ -225,7 +226,7 @@ impl Observed {
     }
 
     /// The reason is that of the first problem. The message contains all problems.
-    pub(super) fn config_in_sync(&self) -> Wanted {
+    pub(super) fn config_in_sync(&self) -> DesiredCondition {
         let of_file = self.config_problem.as_ref().map(|problem| match problem {
             ConfigProblem::Invalid(why) => (ConditionReason::InvalidConfig, why.as_str()),
             ConfigProblem::RestartNeeded(why) => (ConditionReason::RestartNeeded, why.as_str()),
@@ -250,7 +251,7 @@ impl Observed {
         let reason = problems
             .first()
             .map_or(ConditionReason::Applied, |(reason, _)| *reason);
-        Wanted {
+        DesiredCondition {
             type_: conditions::CONFIG_IN_SYNC,
             status: problems.is_empty(),
             reason,

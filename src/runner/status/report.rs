@@ -72,7 +72,7 @@ fn plain_host(host: &str) -> String {
     host.chars().filter(is_plain).take(HOST_MAX).collect()
 }
 
-/// The entries with short names and texts, as far as there is room.
+/// The entries with short names and texts, up to the maximum number.
 fn short_osinfo(osinfo: &Map<String, Value>) -> BTreeMap<String, String> {
     let entries = osinfo
         .iter()

@@ -140,7 +140,7 @@ impl Process {
         eventually("the operator has lost its Lease", || async {
             let log = self.log();
             let after = log.find(text).and_then(|at| log.get(at..));
-            after.is_some_and(|after| after.contains("another operator leads"))
+            after.is_some_and(|after| after.contains("another operator is the leader"))
         })
         .await;
         assert!(!self.leads().await, "two lead");

@@ -101,14 +101,14 @@ pub const SLICE: u64 = 120;
 pub const ROUND: u64 = 500;
 
 /// The selection of changes.
-struct Wanted {
+struct Selection {
     seed: u64,
     first: u64,
     count: u64,
     ends: Option<Instant>,
 }
 
-impl Wanted {
+impl Selection {
     /// From the variables of the environment.
     fn from_environment() -> Self {
         let set = |variable: &str| std::env::var_os(variable).map(|_| number(variable, 0));
@@ -153,7 +153,7 @@ impl Wanted {
 async fn verdicts(
     cluster: &Cluster,
     reconciles: &Reconciles,
-    wanted: &Wanted,
+    wanted: &Selection,
     fields: &[Field],
 ) -> Vec<(u64, Change, Verdict)> {
     let specs = &specs(wanted.seed);
@@ -187,7 +187,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
         operate(&client, namespace).await;
     }
     let (began, prints_reasons) = (Instant::now(), std::env::var_os("CHANGES_TELL").is_some());
-    let (wanted, fields) = (Wanted::from_environment(), schema::fields());
+    let (wanted, fields) = (Selection::from_environment(), schema::fields());
     let seed = wanted.seed;
     let verdicts = verdicts(cluster, &reconciles, &wanted, &fields).await;
     let (mut counts, mut wrong) = (BTreeMap::<String, usize>::new(), Vec::new());

@@ -143,7 +143,7 @@ fn real(observed: &Observed, known: Known) -> Decision {
     let medium = (!known.image).then_some(now());
     let made_of = || Some(known.vm.made_of.to_string());
     decide(observed, known.vm.valid)
-        .once_there(medium)
+        .unless_boot_image_is_missing(medium)
         .unless_outdated(observed, made_of)
 }
 

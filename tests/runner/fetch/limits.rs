@@ -50,7 +50,7 @@ fn what_is_too_large_is_not_fetched() {
     let end = repository.fetch(&["--url", &large.url("/a.iso"), "--max-bytes", &size]);
     end.is("TooLarge", 25);
     assert!(
-        end.message.contains("3.0 MiB are allowed") && repository.files().is_empty(),
+        end.message.contains("the maximum is 3.0 MiB") && repository.files().is_empty(),
         "{end:?}"
     );
     // An image without a declared size is counted.
@@ -137,7 +137,8 @@ fn a_repository_without_room_is_told_before_anything_comes() {
     let end = repository.fetch(&arguments);
     end.is("RepositoryFull", 28);
     assert!(
-        end.message.contains("images/fetched has ") && end.message.contains("6.0 MiB are needed"),
+        end.message.contains("images/fetched has ")
+            && end.message.contains("the image needs 6.0 MiB"),
         "{}",
         end.message
     );
@@ -156,7 +157,7 @@ fn a_repository_that_gets_full_keeps_what_has_come() {
     let arguments = ["--url", &web.url("/a.iso"), "--sha256", &sum(&image)];
     let end = repository.fetch(&arguments);
     end.is("RepositoryFull", 28);
-    assert!(end.message.contains("no room left"), "{}", end.message);
+    assert!(end.message.contains("no free space"), "{}", end.message);
     assert!(!repository.file().exists());
     volume.mount("remount,size=12m");
     repository.fetch(&arguments).is("Fetched", 0);
@@ -196,11 +197,7 @@ fn a_repository_that_is_mounted_read_only_is_told() {
     let web = web(image(MIB), false);
     let end = repository.fetch(&["--url", &web.url("/a.iso")]);
     end.is("RepositoryNotWritable", 27);
-    assert!(
-        end.message.contains("mounted for writing"),
-        "{}",
-        end.message
-    );
+    assert!(end.message.contains("read-only volume"), "{}", end.message);
 }
 
 #[test]

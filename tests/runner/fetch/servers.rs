@@ -46,7 +46,8 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         let end = repository.fetch(&["--url", &web.url("/a.iso")]);
         end.is("Fetched", 0);
         assert!(
-            begin.elapsed() >= Duration::from_secs(2) && end.log.contains("as the server wants"),
+            begin.elapsed() >= Duration::from_secs(2)
+                && end.log.contains("as the server's Retry-After requests"),
             "{}",
             end.log
         );
@@ -67,7 +68,7 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
     fetch.until("the first answer", || {
-        web.requests().len() == 1 && fetch.read("log").contains("another try in 60 s")
+        web.requests().len() == 1 && fetch.read("log").contains("is retried in 60 s")
     });
     fetch.signal("-TERM");
     fetch.end().is("Interrupted", 30);
@@ -93,7 +94,7 @@ fn what_is_no_image_is_refused() {
             "sends no Content-Length",
         ),
         (Reply::new(200, &[], Vec::new()), "is empty"),
-        (Reply::new(302, &[], Vec::new()), "without a location"),
+        (Reply::new(302, &[], Vec::new()), "without a Location"),
         (
             Reply::new(206, &[("Content-Range", "bytes 5-9/10")], vec![1; 5]),
             "status 206",
@@ -267,7 +268,8 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
     let end = fetch(&servers[0], &["--authorities", &file]);
     end.is("ServerUnreachable", 22);
     assert!(
-        end.message.contains("ca.crt has no certificate in PEM"),
+        end.message
+            .contains("ca.crt has no certificate in PEM format"),
         "{}",
         end.message
     );
@@ -322,7 +324,7 @@ fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
         let end = repository.fetch(&["--url", &web.url("/a.iso"), "--silence", "2"]);
         end.is("ServerUnreachable", 22);
         assert!(
-            end.message.contains("nothing has come for 2 s"),
+            end.message.contains("has sent no data for 2 s"),
             "{}",
             end.message
         );

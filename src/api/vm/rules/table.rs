@@ -1,5 +1,9 @@
 //! Rules and limits, in the order of the fields.
 
+use crate::api::vm::bounds::{
+    cd_drives_max, cpus_max, disk_name_length_max, label_value_length_max, outputs_max,
+    powerdown_timeout_max, ram_max_pib, ram_min_mib, usb_redirects_max,
+};
 use crate::api::vm::rules::{Limit, Rule, compare, value};
 
 /// CEL: the size in the syntax of Kubernetes. The runner's syntax differs only by blanks and the letter `B`.
@@ -32,10 +36,15 @@ const WHOLE_MIB: &str = concat!(
     size!("self"),
     ") || quantity(",
     size!("self"),
-    ").compareTo(quantity('1Mi')) >= 0"
+    ").compareTo(quantity('",
+    ram_min_mib!(),
+    "Mi')) >= 0"
 );
-const WHOLE_MIB_MESSAGE: &str =
-    "is less than 1 MiB; a number without a unit counts bytes: write 512Mi or 4 GiB";
+const WHOLE_MIB_MESSAGE: &str = concat!(
+    "is less than ",
+    ram_min_mib!(),
+    " MiB; a number without a unit counts bytes: write 512Mi or 4 GiB"
+);
 
 /// An x86 CPU can address 4 PiB. Kubernetes counts in thousandths, which fit 64 bits up to this limit.
 const WITHIN_MACHINE: &str = concat!(
@@ -43,9 +52,15 @@ const WITHIN_MACHINE: &str = concat!(
     size!("self"),
     ") || quantity(",
     size!("self"),
-    ").compareTo(quantity('4Pi')) <= 0"
+    ").compareTo(quantity('",
+    ram_max_pib!(),
+    "Pi')) <= 0"
 );
-const WITHIN_MACHINE_MESSAGE: &str = "must be at most 4Pi, which is 4096 TiB";
+const WITHIN_MACHINE_MESSAGE: &str = concat!(
+    "must be at most ",
+    ram_max_pib!(),
+    "Pi, which an x86 CPU can address"
+);
 
 const AMOUNT: &str =
     "!isQuantity(string(self)) || quantity(string(self)).compareTo(quantity('4Pi')) <= 0";
@@ -70,15 +85,15 @@ const DNS_NAME: &str = "self.matches(r'^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')";
 const DNS_NAME_MESSAGE: &str = "must be an object name: lower-case letters, digits, - and .";
 const IMAGE: &str = r"self.matches(r'^[^\s]+$')";
 const IMAGE_MESSAGE: &str = "must be an image reference, not empty and without blanks";
-const COUNT: &str = "self >= 0 && self <= 4096";
-const COUNT_MESSAGE: &str = "must be 0 (not specified) to 4096";
-const CPUS: &str = "self >= 1 && self <= 4096";
-const CPUS_MESSAGE: &str = "must be a number of CPUs from 1 to 4096";
+const COUNT: &str = concat!("self >= 0 && self <= ", cpus_max!());
+const COUNT_MESSAGE: &str = concat!("must be a number from 0 (not specified) to ", cpus_max!());
+const CPUS: &str = concat!("self >= 1 && self <= ", cpus_max!());
+const CPUS_MESSAGE: &str = concat!("must be a number of CPUs from 1 to ", cpus_max!());
 const DEVICE: &str = "self.matches(r'^[A-Za-z0-9][-A-Za-z0-9_.]*$')";
 const DEVICE_MESSAGE: &str =
     "must be the name of a QEMU device, such as virtio-net or e1000e, without options";
 const COUNTER: &str = "self >= 0";
-const COUNTER_MESSAGE: &str = "must be at least 0; each increase is one request";
+const COUNTER_MESSAGE: &str = "must be at least 0; raise the number for each request";
 
 const SECRET_KEY: &str = "self.matches(r'^[-A-Za-z0-9_.]+$')";
 const SECRET_KEY_MESSAGE: &str = "must be a key of a Secret: letters, digits, -, _ and .";
@@ -95,8 +110,12 @@ pub const RULES: &[Rule] = &[
     compare(
         "",
         &["metadata"],
-        "self.metadata.name.size() <= 63",
-        "metadata.name is too long; use at most 63 characters, because it is a label value of the VM's objects",
+        concat!("self.metadata.name.size() <= ", label_value_length_max!()),
+        concat!(
+            "metadata.name is too long; use at most ",
+            label_value_length_max!(),
+            " characters, because it is a label value of the VM's objects"
+        ),
     ),
     value(
         "spec.image",
@@ -175,8 +194,12 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.powerdownTimeout",
-        "self >= 0 && self <= 31536000",
-        "must be a number of seconds from 0 to 31536000, which is a year",
+        concat!("self >= 0 && self <= ", powerdown_timeout_max!()),
+        concat!(
+            "must be a number of seconds from 0 to ",
+            powerdown_timeout_max!(),
+            ", which is a year"
+        ),
     ),
     value(
         "spec.vm.cpuModel",
@@ -203,10 +226,18 @@ pub const RULES: &[Rule] = &[
     value("spec.vm.cpuTopology.threadsPerCore", COUNT, COUNT_MESSAGE),
     value(
         "spec.vm.cpuTopology",
-        "[self.sockets, self.diesPerSocket, self.coresPerDie, self.threadsPerCore].exists(n, n < 0 || n > 4096) \
-         || (self.sockets > 0 ? self.sockets : 1) * (self.diesPerSocket > 0 ? self.diesPerSocket : 1) \
-         * (self.coresPerDie > 0 ? self.coresPerDie : 1) * (self.threadsPerCore > 0 ? self.threadsPerCore : 1) <= 4096",
-        "must have a product of at most 4096 CPUs",
+        concat!(
+            "[self.sockets, self.diesPerSocket, self.coresPerDie, self.threadsPerCore].exists(n, n < 0 || n > ",
+            cpus_max!(),
+            ") || (self.sockets > 0 ? self.sockets : 1) * (self.diesPerSocket > 0 ? self.diesPerSocket : 1) \
+             * (self.coresPerDie > 0 ? self.coresPerDie : 1) * (self.threadsPerCore > 0 ? self.threadsPerCore : 1) <= ",
+            cpus_max!()
+        ),
+        concat!(
+            "must have a product of at most ",
+            cpus_max!(),
+            " CPUs; lower sockets, diesPerSocket, coresPerDie or threadsPerCore"
+        ),
     ),
     value("spec.vm.maximumRam", SIZE, SIZE_MESSAGE),
     value("spec.vm.maximumRam", WHOLE_MIB, WHOLE_MIB_MESSAGE),
@@ -307,7 +338,8 @@ pub const RULES: &[Rule] = &[
          || !has(a.volumeClaimTemplate.metadata.name) || self.exists_one(b, has(b.volumeClaimTemplate) \
          && has(b.volumeClaimTemplate.metadata) && has(b.volumeClaimTemplate.metadata.name) \
          && a.volumeClaimTemplate.metadata.name == b.volumeClaimTemplate.metadata.name))",
-        "has two disks with the same volumeClaimTemplate.metadata.name, which is part of the PVC's name; use a different name for each",
+        "has two disks with the same volumeClaimTemplate.metadata.name, which is part of the PVC's name; use a different name \
+         for each",
     ),
     value(
         "spec.vm.disks",
@@ -316,8 +348,15 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.disks",
-        "self.filter(disk, has(disk.cdrom)).size() <= 6",
-        "has more than 6 CD drives; the VM's disk controller has room for 6",
+        concat!(
+            "self.filter(disk, has(disk.cdrom)).size() <= ",
+            cd_drives_max!()
+        ),
+        concat!(
+            "has too many CD drives; use at most ",
+            cd_drives_max!(),
+            ", because the VM's SATA controller has no more ports"
+        ),
     ),
     value(
         "spec.vm.disks[]",
@@ -359,8 +398,15 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.metadata.name",
-        "self.matches(r'^[a-z0-9][-a-z0-9]*$') && self.size() <= 58",
-        "must be a volume name: up to 58 lower-case letters, digits and -, with no - in front",
+        concat!(
+            "self.matches(r'^[a-z0-9][-a-z0-9]*$') && self.size() <= ",
+            disk_name_length_max!()
+        ),
+        concat!(
+            "must be a volume name: up to ",
+            disk_name_length_max!(),
+            " lower-case letters, digits and -, with no - in front"
+        ),
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
@@ -415,8 +461,8 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.display.outputs",
-        "self >= 1 && self <= 16",
-        "must be a number of screens from 1 to 16",
+        concat!("self >= 1 && self <= ", outputs_max!()),
+        concat!("must be a number of screens from 1 to ", outputs_max!()),
     ),
     value(
         "spec.vm.display.loggedInUser",
@@ -430,8 +476,11 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.display.spice.usbRedirects",
-        "self >= 0 && self <= 14",
-        "must be a number of USB redirection channels from 0 to 14",
+        concat!("self >= 0 && self <= ", usb_redirects_max!()),
+        concat!(
+            "must be a number of USB redirection channels from 0 to ",
+            usb_redirects_max!()
+        ),
     ),
     value(
         "spec.vm.display.spice.streamingVideo",
@@ -451,11 +500,17 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.resources.requests{}", Limit::Length(64)),
     ("spec.nodeName", Limit::Length(253)),
     ("spec.nodeSelector", Limit::Entries(256)),
-    ("spec.nodeSelector{}", Limit::Length(63)),
+    (
+        "spec.nodeSelector{}",
+        Limit::Length(label_value_length_max!()),
+    ),
     ("spec.podLabels", Limit::Entries(256)),
-    ("spec.podLabels{}", Limit::Length(63)),
+    ("spec.podLabels{}", Limit::Length(label_value_length_max!())),
     ("spec.loadBalancerService.labels", Limit::Entries(256)),
-    ("spec.loadBalancerService.labels{}", Limit::Length(63)),
+    (
+        "spec.loadBalancerService.labels{}",
+        Limit::Length(label_value_length_max!()),
+    ),
     (
         "spec.cloudInit.userDataFrom.secretKeyRef.name",
         Limit::Length(253),
@@ -498,7 +553,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ),
     (
         "spec.vm.disks[].volumeClaimTemplate.metadata.labels{}",
-        Limit::Length(63),
+        Limit::Length(label_value_length_max!()),
     ),
     (
         "spec.vm.disks[].volumeClaimTemplate.spec.accessModes",

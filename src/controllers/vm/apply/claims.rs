@@ -1,6 +1,6 @@
 //! (client) PVCs: created if they are missing, resized if the spec requests it. Nothing else of a PVC is written, and no PVC is deleted.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose;
@@ -56,7 +56,7 @@ async fn create(
     // A user may have created a PVC without labels for this VM. One with the labels of another VM belongs to that VM.
     match owner_of(&*present).filter(|vm| *vm != observed.name()) {
         None => Ok(()),
-        Some(vm) => Err(Error::Foreign {
+        Some(vm) => Err(Error::OwnedByOther {
             kind: "PersistentVolumeClaim",
             name,
             owner: Some(format!("VM {vm:?}")),
@@ -95,7 +95,8 @@ async fn create_image_repository(
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
     tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
     let diagnosis = diagnose::rejected(error, None);
-    let message = format!("the image repository, which this VM does not need: {diagnosis}");
+    let message =
+        format!("cannot create the image repository, which this VM does not need: {diagnosis}");
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();
     events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
@@ -119,7 +120,7 @@ pub(super) async fn apply_changes(
     changes: &[(String, ClaimChange)],
     observed: &Observed,
     ctx: &Context,
-) -> Result<Option<Wanted>, Error> {
+) -> Result<Option<DesiredCondition>, Error> {
     // Read once for all PVCs, so that each of several is retried.
     let reported = rejections_to_keep(observed, ctx);
     let (mut problems, mut is_rejected) = (Vec::new(), false);
@@ -165,10 +166,10 @@ pub(super) async fn apply_changes(
 }
 
 /// One condition for all problems, with the reason of the first.
-fn condition(problems: Vec<(ConditionReason, String)>) -> Option<Wanted> {
+fn condition(problems: Vec<(ConditionReason, String)>) -> Option<DesiredCondition> {
     let reason = problems.first()?.0;
     let messages: Vec<String> = problems.into_iter().map(|(_, message)| message).collect();
-    Some(Wanted {
+    Some(DesiredCondition {
         type_: conditions::DISKS_IN_SYNC,
         status: false,
         reason,
@@ -181,7 +182,10 @@ fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
     let (vm, now) = (observed.key(), (ctx.cluster.instant)());
     conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC)
         .filter(|present| present.observed_generation == observed.vm.metadata.generation)
-        .filter(|_| ctx.states.is_put_off(&vm, conditions::DISKS_IN_SYNC, now))
+        .filter(|_| {
+            ctx.states
+                .is_retry_delayed(&vm, conditions::DISKS_IN_SYNC, now)
+        })
         .map_or("", |present| present.message.as_str())
 }
 
@@ -196,7 +200,10 @@ async fn resize(
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
     let desired: Vec<&str> = size.into_iter().chain(attributes_class).collect();
-    let start = format!("PVC {name:?} cannot be changed to {}: ", desired.join(", "));
+    let start = format!(
+        "the API server rejects the change of PVC {name:?} to {}: ",
+        desired.join(", ")
+    );
     if let Some(message) = reported.lines().find(|line| line.starts_with(&start)) {
         return Ok(Some(message.to_owned()));
     }

@@ -131,11 +131,13 @@ async fn apply_config_map(
 /// Adds the operator as the owner of its own ConfigMap, which may lack the label.
 fn name_operator(error: Error) -> Error {
     match error {
-        Error::Foreign { kind, name, .. } if name == names::OPERATOR_CONFIG_MAP => Error::Foreign {
-            kind,
-            name,
-            owner: Some(OPERATOR.to_owned()),
-        },
+        Error::OwnedByOther { kind, name, .. } if name == names::OPERATOR_CONFIG_MAP => {
+            Error::OwnedByOther {
+                kind,
+                name,
+                owner: Some(OPERATOR.to_owned()),
+            }
+        }
         error => error,
     }
 }

@@ -19,7 +19,7 @@ mod pod_resize;
 mod service;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::Wanted;
+use crate::api::conditions::DesiredCondition;
 use crate::controllers::vm::apply::dependencies::Applied;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
@@ -30,7 +30,7 @@ use crate::controllers::vm::pod::{refresh_volume, restart};
 use crate::controllers::vm::report;
 use crate::controllers::vm::views::{PodView, VmView};
 use crate::k8s::error::Error;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -47,7 +47,7 @@ pub async fn apply(
     observed: &Observed,
     decision: &Decision,
     ctx: &Context,
-) -> Result<Vec<Wanted>, Error> {
+) -> Result<Vec<DesiredCondition>, Error> {
     end_pod(observed, decision, ctx).await?;
     match objects {
         // On the heap: objects take kilobytes, and a build without optimizations would need too much stack for their moves.
@@ -61,7 +61,7 @@ async fn apply_objects(
     observed: &Observed,
     decision: &Decision,
     ctx: &Context,
-) -> Result<Vec<Wanted>, Error> {
+) -> Result<Vec<DesiredCondition>, Error> {
     let objects = dependencies::apply(objects, observed, ctx).await?;
     let images = fetch::apply::apply(&objects.fetches, ctx).await?;
     let pod = match decision {
@@ -83,7 +83,7 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
     let writer = ctx.writer();
     match decision {
         Decision::Delete { uid, why } => {
-            tracing::info!(vm = observed.name(), ?why, "deleting the pod");
+            tracing::info!(vm = observed.name(), ?why, "deleting the pod of the VM");
             ctx.states.deletes_pod(&observed.key(), uid);
             // A pod that has started since the observation is not outdated.
             let resource_version = match why {
@@ -92,7 +92,7 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
             };
             let unchanged = Preconditions {
                 resource_version,
-                ..only(uid)
+                ..only_uid(uid)
             };
             let grace = Some(observed.vm.spec.grace_period());
             writer
@@ -139,7 +139,7 @@ async fn update_pod(
     objects: &Objects<Applied>,
     observed: &Observed,
     ctx: &Context,
-) -> Result<Vec<Wanted>, Error> {
+) -> Result<Vec<DesiredCondition>, Error> {
     let Some(pod) = observed.own_pod() else {
         return Ok(Vec::new());
     };

@@ -3,7 +3,7 @@
 //! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The VM's condition
 //! records a rejection. A rejected resize is retried when the VM changes, and after a delay.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::same_amount;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
@@ -34,7 +34,7 @@ pub(super) async fn apply(
     pod: &PodView,
     observed: &Observed,
     ctx: &Context,
-) -> Result<(Option<(String, String)>, Option<Wanted>), Error> {
+) -> Result<(Option<(String, String)>, Option<DesiredCondition>), Error> {
     let resources = recorded(desired.annotations());
     let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
         return Ok((None, None));
@@ -46,7 +46,7 @@ pub(super) async fn apply(
     }
     let reported = reported_rejection(observed).filter(|_| {
         ctx.states
-            .is_put_off(&vm, conditions::RESOURCES_IN_SYNC, now)
+            .is_retry_delayed(&vm, conditions::RESOURCES_IN_SYNC, now)
     });
     if let Some(message) = reported {
         return Ok((None, Some(rejected(message))));
@@ -67,7 +67,8 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; the operator retries {REJECTION_RETRY_TEXT}; at the latest, the next start of the VM applies the resources"
+                    "{error}; the operator retries the change {REJECTION_RETRY_TEXT}, and the next start of the VM applies \
+                     the resources in any case"
                 ))),
             ))
         }
@@ -93,12 +94,12 @@ fn reported_rejection(observed: &Observed) -> Option<String> {
     (is_current && is_rejection).then(|| present.message.clone())
 }
 
-fn rejected(message: String) -> Wanted {
+fn rejected(message: String) -> DesiredCondition {
     out_of_sync(ConditionReason::ResizeRefused, message)
 }
 
-fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
-    Wanted {
+fn out_of_sync(reason: ConditionReason, message: String) -> DesiredCondition {
+    DesiredCondition {
         type_: conditions::RESOURCES_IN_SYNC,
         status: false,
         reason,
@@ -107,21 +108,24 @@ fn out_of_sync(reason: ConditionReason, message: String) -> Wanted {
 }
 
 /// The condition of a pod whose resize was accepted and that does not have the desired resources.
-fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
+fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCondition> {
     if let Some(pending) = pod.condition("PodResizePending") {
-        let details = pending.message.as_deref().unwrap_or("no details given");
+        let details = pending
+            .message
+            .as_deref()
+            .unwrap_or("the kubelet gives no details");
         return Some(match pending.reason.as_deref() {
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,
                 format!(
-                    "the node does not have the requested resources ({details}); reduce CPUs or memory of the VM, or move it to another node \
-                     by a restart"
+                    "the VM's node can never provide the requested CPUs or memory ({details}); lower them, or restart the VM, \
+                     which can move it to another node"
                 ),
             ),
             _ => out_of_sync(
                 ConditionReason::Deferred,
                 format!(
-                    "the node does not have the requested resources now ({details}); the kubelet retries"
+                    "the VM's node does not have the requested CPUs or memory at present ({details}); the kubelet retries"
                 ),
             ),
         });
@@ -141,7 +145,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<Wanted> {
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
     let message = format!(
-        "the pod's {name} is not {amount} as requested; another client of the API server has changed it"
+        "{name} of the VM's pod is not {amount} as requested, because another client of the API server has changed it; stop \
+         that client"
     );
     Some(out_of_sync(ConditionReason::Differs, message))
 }

@@ -1,14 +1,14 @@
 //! (client) The load balancer Service: created, patched, and deleted if it is not desired. A Service of another owner is not changed. A
 //! rejected Service does not block the VM.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
 use crate::controllers::vm::views::ServiceView;
 use crate::k8s::error::Error;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -24,7 +24,7 @@ pub(super) async fn apply(
     desired: Option<&Service>,
     observed: &Observed,
     ctx: &Context,
-) -> Result<Option<Wanted>, Error> {
+) -> Result<Option<DesiredCondition>, Error> {
     let result = match (desired, &observed.service) {
         (Some(desired), present) => create_or_patch(desired, present.as_ref(), observed, ctx).await,
         (None, Some(present)) if is_own(present, observed) => delete(present, ctx).await,
@@ -35,11 +35,11 @@ pub(super) async fn apply(
         return Err(error);
     }
     let (reason, next) = match &error {
-        Error::OfEarlier { .. } => (
+        Error::OwnedByPrevious { .. } => (
             ConditionReason::NameTaken,
-            "the operator creates the new Service after the removal".to_owned(),
+            "the operator creates the Service after the removal".to_owned(),
         ),
-        Error::Foreign { kind, name, owner } => {
+        Error::OwnedByOther { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
             (
                 ConditionReason::NameTaken,
@@ -53,7 +53,7 @@ pub(super) async fn apply(
         ),
     };
     let message = format!("{error}; {next}");
-    Ok(Some(Wanted {
+    Ok(Some(DesiredCondition {
         type_: conditions::SERVICE_IN_SYNC,
         status: false,
         reason,
@@ -93,7 +93,7 @@ async fn delete(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         .delete::<Service, _>(
             &ctx.caches.services,
             &present.name_any(),
-            only(&uid),
+            only_uid(&uid),
             Some(0),
         )
         .await

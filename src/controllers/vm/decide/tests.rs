@@ -178,7 +178,7 @@ fn a_shutdown_by_the_guest_stops_the_vm_only_where_that_is_wanted() {
         decide(&with_pod(stops.clone(), pod(ended(POWERED_OFF, 5))), true),
         Decision::StopAfterShutdown
     );
-    // B26, B33: a crash never looks like a stop by the user.
+    // A crash never counts as a shutdown by the guest, after which the VM would stay stopped.
     assert!(matches!(
         decide(&with_pod(stops, pod(ended(CRASHED, 5))), true),
         Decision::Remember(_)
@@ -483,7 +483,7 @@ fn every_combination_is_decided_as_the_table_says() {
             let decided = decide(&observed, valid);
             let expected = by_the_table(wanted, *present, valid, stops, *past);
             // A missing image prevents the creation of a pod, and has no other effect.
-            let waiting = named(&decided.clone().once_there(Some(now())));
+            let waiting = named(&decided.clone().unless_boot_image_is_missing(Some(now())));
             assert_eq!(
                 waiting,
                 if expected == "create" {
@@ -492,7 +492,7 @@ fn every_combination_is_decided_as_the_table_says() {
                     expected
                 }
             );
-            let decision = named(&decided.once_there(None));
+            let decision = named(&decided.unless_boot_image_is_missing(None));
             assert_eq!(
                 decision, expected,
                 "{wanted:?} {present:?} valid {valid} stops {stops} {past:?} {pod:?}"

@@ -17,10 +17,10 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
         node_problem(
             observed,
             pod,
-            "does not answer, so it is unknown whether the pod has stopped",
+            "does not answer, so it is unknown whether the VM's pod has stopped",
         )
     };
-    // Also before the end of the grace period, because a lost node does not use it.
+    // Also before the end of the grace period, because a lost node does not stop the pod at its end.
     if is_on_lost_node(pod) {
         return Some(node_problem());
     }
@@ -36,9 +36,10 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let finalizers: Vec<&str> = finalizers.map(String::as_str).collect();
     let state = match finalizers.as_slice() {
         [] => "still exists".to_owned(),
-        finalizers => format!("is held by the finalizer {}", finalizers.join(", ")),
+        [finalizer] => format!("still has the finalizer {finalizer}"),
+        finalizers => format!("still has the finalizers {}", finalizers.join(", ")),
     };
-    let problem = format!("pod {name:?} should have stopped by {until} and {state}");
+    let problem = format!("pod {name:?} had to stop before {until}, but {state}");
     Some(Diagnosis::documented(
         Reason::TerminationOverdue,
         &problem,
@@ -64,7 +65,7 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) ->
         ),
         None => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("the pod's node {problem}"),
+            &format!("the node of the VM's pod {problem}"),
             "<node>",
         ),
     }

@@ -1,14 +1,14 @@
 //! (pure) Fields of the Java VM-Operator that are accepted and have no effect.
 
 use crate::api::VirtualMachineSpec;
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::logging::level;
 
 /// The condition that names the fields without effect, if the VM has any.
 #[must_use]
-pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
-    let template = "the runner computes QEMU's arguments from spec.vm and uses no template";
-    let logging = "only the line .level has an effect";
+pub fn ignored(spec: &VirtualMachineSpec) -> Option<DesiredCondition> {
+    let template = "has no effect, because the runner computes QEMU's arguments from spec.vm";
+    let logging = "only its line .level has an effect; remove the other lines";
     let other_lines = spec
         .logging_properties
         .as_deref()
@@ -29,13 +29,16 @@ pub fn ignored(spec: &VirtualMachineSpec) -> Option<Wanted> {
     let reported: Vec<String> = fields
         .into_iter()
         .filter(|(_, is_set, _)| *is_set)
-        .map(|(field, _, cause)| format!("{field}: {cause}"))
+        .map(|(field, _, effect)| format!("{field}: {effect}"))
         .collect();
-    (!reported.is_empty()).then(|| Wanted {
+    (!reported.is_empty()).then(|| DesiredCondition {
         type_: conditions::IGNORED_FIELD,
         status: true,
         reason: ConditionReason::NoEffect,
-        message: format!("{}; remove it", reported.join("; ")),
+        message: format!(
+            "the VM has fields without effect, which should be removed: {}",
+            reported.join("; ")
+        ),
     })
 }
 

@@ -1,12 +1,12 @@
 //! (pure) A VM whose start waits for a CD image.
 
-use crate::api::conditions::{self, ConditionReason, ReadyReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 
 /// The reason of the wait: the download of the image is in progress, or fails.
 #[must_use]
-pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Diagnosis> {
+pub fn explain(decision: &Decision, notes: &[DesiredCondition]) -> Option<Diagnosis> {
     let Decision::Wait(WaitFor::Medium { until }) = decision else {
         return None;
     };
@@ -17,7 +17,7 @@ pub fn explain(decision: &Decision, notes: &[Wanted]) -> Option<Diagnosis> {
         ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
-    let problem = format!("the start waits for {}", note.message);
-    let next_step = format!("the VM starts without it at {until}");
+    let problem = format!("the start of the VM waits for a CD image: {}", note.message);
+    let next_step = format!("the VM starts without the image at {until}");
     Some(Diagnosis::new(reason, problem, next_step))
 }

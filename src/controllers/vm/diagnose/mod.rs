@@ -31,22 +31,22 @@ use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A pod that waits for a volume, or on its node, is explained after that time. Volumes are provided in seconds, and each
-/// explanation of a shorter wait would be a write and an event for every VM of a node that starts many.
+/// Time after which the status explains why a pod waits for a volume or its containers. Volumes are usually provided in seconds. An
+/// earlier explanation would cost a write and an event for every VM of a node that starts many VMs.
 pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
-/// A kubelet or a runner that has reported nothing for that long is regarded as silent. They usually report in seconds, but
-/// not on a node that starts many VMs.
+/// Time without a report after which a kubelet or a runner counts as silent. They usually report in seconds, but take longer on a
+/// node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step if Pod Security rejects a pod for another cause than fields of the VM. Pods of VMs comply with `restricted`, unless one of
-/// these settings asks for more.
-const POD_SECURITY_SETTINGS: &str = "unset accelerator.privileged, deviceAccess or tap.hostPath in the operator's ConfigMap, or use a \
-    namespace that admits such pods; see docs/security.md";
+/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with `restricted`, except with
+/// these settings.
+const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's ConfigMap, or run \
+    the VM in a namespace whose Pod Security level admits such pods; see docs/security.md";
 
 /// Prefix of the annotations with which a pod selects an AppArmor profile.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// The next step if Pod Security rejects the pod of a VM: the fields of the VM that ask for more than `restricted`.
+/// The next step if Pod Security rejects the pod of a VM: it names the fields of the VM that violate the level `restricted`.
 fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
     let Some(vm) = vm else {
         return POD_SECURITY_SETTINGS.to_owned();
@@ -63,22 +63,22 @@ fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
         return POD_SECURITY_SETTINGS.to_owned();
     }
     format!(
-        "remove {}, or use a namespace that admits pods with more rights; see docs/security.md",
+        "remove {}, or run the VM in a namespace whose Pod Security level admits such pods; see docs/security.md",
         fields.join(" and ")
     )
 }
 
 /// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec that the object is
-/// built from, if the VM's author can change the object by it.
+/// built from, or `None` if the object does not depend on the spec.
 #[must_use]
 pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
     let problem = error.to_string();
     match error {
-        Error::Foreign { kind, name, owner } => {
+        Error::OwnedByOther { kind, name, owner } => {
             let next_step = next_step(owner.as_deref(), kind, name);
             Diagnosis::new(ReadyReason::NameTaken, problem, next_step)
         }
-        Error::OfEarlier { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
+        Error::OwnedByPrevious { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
         _ if problem.contains("violates PodSecurity") => {
             let next_step = pod_security_step(&problem, vm);
             Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step)
@@ -209,7 +209,7 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
 fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let problem = format!("pod {name:?} exists and is not controlled by this VM");
+    let problem = format!("pod {name:?} exists, but this VM does not control it");
     Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 

@@ -1,5 +1,5 @@
-//! (pure) Reasons why a pod has no node. Three have a reason of their own: a PVC without a volume, a storage class that provides no
-//! volume, and a missing extended resource. The scheduler's message has all others.
+//! (pure) Causes for a pod without a node. A PVC without a volume, a storage class that provides no volume and a missing extended
+//! resource have separate reasons. All other causes have the reason `Unschedulable` with the scheduler's message.
 
 use crate::api::conditions::ReadyReason as Reason;
 use crate::api::diagnosis::Diagnosis;
@@ -20,7 +20,9 @@ pub(super) fn explain(
         let claim = name(claim);
         return Diagnosis::documented(
             Reason::ClaimLost,
-            &format!("PVC {claim:?} has lost its volume ({message})"),
+            &format!(
+                "PVC {claim:?} has the phase Lost, because its volume no longer exists ({message})"
+            ),
             &claim,
         );
     }
@@ -32,7 +34,7 @@ pub(super) fn explain(
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
     {
         let (name, note) = (name(claim), &warning.note);
-        let problem = format!("PVC {name:?} gets no volume ({note})");
+        let problem = format!("the storage class of PVC {name:?} cannot provide a volume ({note})");
         return with_setting(
             claim,
             pod,
@@ -45,7 +47,7 @@ pub(super) fn explain(
         .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
     {
         let name = name(claim);
-        let problem = format!("PVC {name:?} has no volume ({message})");
+        let problem = format!("PVC {name:?} has no volume yet ({message})");
         return with_setting(
             claim,
             pod,
@@ -54,15 +56,19 @@ pub(super) fn explain(
     }
     let missing = missing_resources(message);
     let (reason, problem) = if let Some(device) = missing.iter().find(|device| is_for_kvm(device)) {
-        let problem = format!("no node has the resource {device:?} for hardware acceleration");
+        let problem =
+            format!("no suitable node has a free device {device:?} for hardware acceleration");
         (Reason::AcceleratorResourceMissing, problem)
     } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
         (
             Reason::TapResourceMissing,
-            format!("no node has the resource {device:?} for tap networks"),
+            format!("no suitable node has a free device {device:?} for tap networks"),
         )
     } else {
-        (Reason::Unschedulable, "the pod fits no node".to_owned())
+        (
+            Reason::Unschedulable,
+            "the scheduler finds no node for the VM's pod".to_owned(),
+        )
     };
     Diagnosis::documented(
         reason,

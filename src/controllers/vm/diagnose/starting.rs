@@ -65,8 +65,13 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent
-        .then(|| ending::node_problem(observed, pod, "does not answer and has not started the pod"))
+    is_silent.then(|| {
+        ending::node_problem(
+            observed,
+            pod,
+            "does not answer, and has not started the VM's pod",
+        )
+    })
 }
 
 /// The time since which the pod is ready while its runner has reported neither this start nor the VM's stop.
@@ -90,7 +95,7 @@ pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Dia
     let silent = since(runner_silent_since(observed, pod)?, observed.now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let problem = format!(
-        "pod {name:?} is running, and its runner has reported nothing for {} s",
+        "pod {name:?} is running, but its program vm-runner has not reported the state of the VM for {} s",
         SILENCE_TIMEOUT.as_secs()
     );
     (silent >= SILENCE_TIMEOUT).then(|| Diagnosis::documented(Reason::RunnerSilent, &problem, name))
@@ -103,7 +108,10 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
         .iter()
         .find(|c| c.state.waiting.is_some())?;
     let waiting = container.state.waiting.as_ref()?;
-    let message = waiting.message.as_deref().unwrap_or("no details given");
+    let message = waiting
+        .message
+        .as_deref()
+        .unwrap_or("Kubernetes gives no details");
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     match waiting.reason.as_deref()? {
         why @ ("ErrImagePull"
@@ -114,7 +122,7 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
         | "SignatureValidationFailed"
         | "ImageInspectError") => {
             let problem = format!(
-                "image {:?} cannot be pulled ({why}: {message})",
+                "the kubelet cannot pull the image {:?} ({why}: {message})",
                 container.image
             );
             Some(Diagnosis::documented(
@@ -127,7 +135,9 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
         | "CreateContainerError"
         | "RunContainerError"
         | "CrashLoopBackOff") => {
-            let problem = format!("the container cannot be started ({why}: {message})");
+            let problem = format!(
+                "the kubelet cannot start the container of pod {name:?} ({why}: {message})"
+            );
             Some(Diagnosis::documented(
                 Reason::ContainerFailed,
                 &problem,
@@ -141,14 +151,19 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
 /// The scheduler's message about a pod without a node.
 fn unschedulable(pod: &PodView) -> Option<&str> {
     let condition = scheduled(pod).filter(|condition| condition.status == "False")?;
-    Some(condition.message.as_deref().unwrap_or("no details given"))
+    Some(
+        condition
+            .message
+            .as_deref()
+            .unwrap_or("Kubernetes gives no details"),
+    )
 }
 
 fn time(condition: &PodConditionView) -> Option<Timestamp> {
     condition.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Warnings about steps before the first container. They are obsolete when the pod is ready to start containers.
+/// Reasons of warnings about steps before the first container. They are obsolete when the pod is ready to start containers.
 const BEFORE_CONTAINERS: [&str; 4] = [
     "FailedMount",
     "FailedMapVolume",
@@ -166,32 +181,33 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let (reason, problem) = match reason.as_str() {
-        "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => {
-            (Reason::ClaimWrongMode, "a PVC has the wrong volume mode")
-        }
+        "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => (
+            Reason::ClaimWrongMode,
+            "a PVC of the VM has the wrong volume mode",
+        ),
         "FailedMount" if note.contains("secret") => (
             Reason::SecretMissing,
-            "a Secret of the VM cannot be mounted",
+            "the kubelet cannot mount a Secret of the VM",
         ),
         "FailedMount" => (
             Reason::VolumeMountFailed,
-            "a volume cannot be mounted on the node",
+            "the kubelet cannot mount a volume of the VM on the node",
         ),
         "FailedMapVolume" => (
             Reason::VolumeMountFailed,
-            "a volume cannot be mapped on the node",
+            "the kubelet cannot map a block volume of the VM on the node",
         ),
         "FailedAttachVolume" => (
             Reason::VolumeAttachFailed,
-            "a volume cannot be attached to the node",
+            "a volume of the VM cannot be attached to the node",
         ),
         "FailedCreatePodSandBox" => (
             Reason::SandboxFailed,
-            "the pod's sandbox cannot be created on the node",
+            "the kubelet cannot create the sandbox of the VM's pod",
         ),
         other => (
             Reason::PodWarning,
-            &*format!("Kubernetes warns about pod {name:?}: {other}"),
+            &*format!("Kubernetes has published the warning {other} about pod {name:?}"),
         ),
     };
     Some(Diagnosis::documented(

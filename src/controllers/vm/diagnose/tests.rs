@@ -493,7 +493,7 @@ fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() 
     is_explained(
         &running(json!({"phase": "Unknown"})),
         Reason::NodeUnreachable,
-        &["the pod's node"],
+        &["the node of the VM's pod"],
     );
     is_explained(
         &running(json!({"phase": "Running", "reason": "NodeLost"})),
@@ -544,7 +544,7 @@ fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
         is_explained(
             &held,
             Reason::TerminationOverdue,
-            &["held by the finalizer example.org/hold"],
+            &["has the finalizer example.org/hold"],
         );
     }
 }
@@ -605,7 +605,9 @@ fn a_refusal_says_what_refuses() {
             "{}",
             problem
         );
-        let has_step = problem.to_string().contains("unset accelerator.privileged");
+        let has_step = problem
+            .to_string()
+            .contains("remove accelerator.privileged");
         assert_eq!(has_step, message.contains("PodSecurity"), "{}", problem);
     }
 }
@@ -646,7 +648,10 @@ fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
         "{apparmor}"
     );
     let other = step("privileged (container must not)", annotated);
-    assert!(other.starts_with("unset accelerator.privileged"), "{other}");
+    assert!(
+        other.starts_with("remove accelerator.privileged"),
+        "{other}"
+    );
 }
 
 /// A running VM whose runner reports these conditions as `False`: type and reason.

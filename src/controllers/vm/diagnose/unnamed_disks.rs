@@ -1,12 +1,12 @@
 //! (pure) Disks without a name. As in the Java VM-Operator, their PVCs are named by their position.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::observe;
 
 /// The condition of a VM with several unnamed disks: if one is removed or moved, another disk gets its PVC.
 #[must_use]
-pub fn unnamed_disks(vm: &VirtualMachine) -> Option<Wanted> {
+pub fn unnamed_disks(vm: &VirtualMachine) -> Option<DesiredCondition> {
     let templates = vm.spec.vm.disks.iter().enumerate().filter_map(|(i, disk)| {
         let template = disk.volume_claim_template.as_ref()?;
         let name = template.metadata.as_ref().and_then(|m| m.name.as_deref());
@@ -19,13 +19,13 @@ pub fn unnamed_disks(vm: &VirtualMachine) -> Option<Wanted> {
             format!("spec.vm.disks[{i}].volumeClaimTemplate.metadata.name to {disk:?}")
         })
         .collect();
-    (unnamed.len() > 1).then(|| Wanted {
+    (unnamed.len() > 1).then(|| DesiredCondition {
         type_: conditions::DISKS_NAMED,
         status: false,
         reason: ConditionReason::UnnamedDisks,
         message: format!(
-            "disks without a name get their PVCs by their position, so that another disk gets the PVC if one of them is removed or \
-             moved; set {}, which keeps the PVCs",
+            "several disks have no name and find their PVCs by position, so a disk gets the PVC of another disk when one is removed or \
+             moved; set {}, which retains the PVCs",
             unnamed.join(", ")
         ),
     })

@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 use std::time::Duration;
 
 /// Reasons of warnings that occur in normal starts, or that the pod's own status explains better.
-const IRRELEVANT: [&str; 6] = [
+const IRRELEVANT_REASONS: [&str; 6] = [
     "BackOff",
     "DNSConfigForming",
     "Failed",
@@ -19,7 +19,7 @@ const IRRELEVANT: [&str; 6] = [
     "Unhealthy",
 ];
 /// Temporary failures of a kubelet that has just received the pod.
-const TEMPORARY: [&str; 3] = [
+const TEMPORARY_FAILURES: [&str; 3] = [
     "failed to sync configmap cache",
     "failed to sync secret cache",
     "not registered",
@@ -39,7 +39,10 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
         }
     };
     if tokio::time::timeout(LIST_TIMEOUT, list).await.is_err() {
-        tracing::warn!("cannot list events within {LIST_TIMEOUT:?}");
+        tracing::warn!(
+            vm = observed.name(),
+            "cannot list the warning events of the VM's objects within {LIST_TIMEOUT:?}; the status may lack an explanation"
+        );
     }
     observed
 }
@@ -51,7 +54,7 @@ async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
         .list(&of_object)
         .await;
     let events = events
-        .inspect_err(|error| tracing::warn!(uid, %error, "cannot list events"))
+        .inspect_err(|error| tracing::warn!(uid, %error, "cannot list the warning events of an object of the VM"))
         .ok()?;
     let warnings = events.items.into_iter().filter_map(|event| {
         let version: u64 = event.metadata.resource_version?.parse().ok()?;
@@ -64,7 +67,8 @@ async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
         ))
     });
     let relevant = warnings.filter(|(_, Warning { reason, note })| {
-        !IRRELEVANT.contains(&reason.as_str()) && !TEMPORARY.iter().any(|text| note.contains(text))
+        !IRRELEVANT_REASONS.contains(&reason.as_str())
+            && !TEMPORARY_FAILURES.iter().any(|text| note.contains(text))
     });
     relevant
         .max_by_key(|(version, _)| *version)

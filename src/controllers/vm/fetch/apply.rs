@@ -1,13 +1,13 @@
 //! (client) Carries out the steps of downloads: creates and deletes download pods, and records finished downloads.
 
-use crate::api::conditions::Wanted;
+use crate::api::conditions::DesiredCondition;
 use crate::api::runner::fetch::shown;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::fetch::{Fetch, State, Step, condition};
 use crate::k8s::error::Error;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::Patch;
 use serde_json::json;
@@ -26,7 +26,10 @@ pub struct PreparedDownload {
 ///
 /// # Errors
 /// If a request fails for another reason than a rejection.
-pub async fn apply(downloads: &[PreparedDownload], ctx: &Context) -> Result<Option<Wanted>, Error> {
+pub async fn apply(
+    downloads: &[PreparedDownload],
+    ctx: &Context,
+) -> Result<Option<DesiredCondition>, Error> {
     let mut fetches = Vec::new();
     for PreparedDownload { fetch, pod } in downloads {
         let mut fetch = fetch.clone();
@@ -56,7 +59,7 @@ async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(
             create_pod(pod, &url, ctx).await
         }
         Step::Record(uid) => {
-            tracing::info!(url, "a CD image is downloaded");
+            tracing::info!(url, "the download of a CD image has finished");
             record(fetch, ctx).await?;
             delete_pod(fetch, uid, ctx).await
         }
@@ -66,7 +69,7 @@ async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(
 
 async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error> {
     let Some(pod) = pod else { return Ok(()) };
-    tracing::info!(url, "downloading a CD image");
+    tracing::info!(url, "starting the download of a CD image");
     // The reconcile of another VM may have created the pod.
     ctx.writer().create_or_get(&ctx.caches.pods, pod).await?;
     Ok(())
@@ -83,13 +86,13 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes an ended pod.
+/// Deletes an exited download pod.
 async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
     ctx.writer()
         .delete::<Pod, _>(
             &ctx.caches.pods,
             &fetch.remote.pod_name(),
-            only(uid),
+            only_uid(uid),
             Some(0),
         )
         .await

@@ -1,16 +1,16 @@
 //! (pure) The condition `MediaFetched`: all images that the VM names by URL, in one condition.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::Bytes;
 use crate::api::runner::fetch::{Progress, shown};
 use crate::controllers::vm::fetch::{Fetch, State};
 
-/// The progress is told in steps of so many percent, as each is a write.
-const STEP: u64 = 5;
+/// Step of the reported progress in percent. Each step is a write.
+const STEP_PERCENT: u64 = 5;
 
-/// The condition, if the VM names an image by URL and somebody waits for it.
+/// The condition, if the VM names images by URL and needs them.
 #[must_use]
-pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
+pub fn condition(fetches: &[Fetch]) -> Option<DesiredCondition> {
     if fetches.is_empty() || fetches.iter().any(|fetch| fetch.state == State::NotWanted) {
         return None;
     }
@@ -18,7 +18,7 @@ pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
         .iter()
         .filter(|fetch| fetch.state != State::Fetched)
         .collect();
-    let told = if missing.is_empty() {
+    let reported = if missing.is_empty() {
         fetches.iter().collect()
     } else {
         missing.clone()
@@ -32,11 +32,11 @@ pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
         None if missing.is_empty() => ConditionReason::Fetched,
         None => ConditionReason::Fetching,
     };
-    let message = told
+    let message = reported
         .iter()
-        .map(|fetch| format!("{}: {}", fetch.remote.field(), words(fetch)));
+        .map(|fetch| format!("{}: {}", fetch.remote.field(), message_of(fetch)));
     let message = message.collect::<Vec<_>>().join("; ");
-    Some(Wanted {
+    Some(DesiredCondition {
         type_: conditions::MEDIA_FETCHED,
         status: missing.is_empty(),
         reason,
@@ -44,26 +44,26 @@ pub fn condition(fetches: &[Fetch]) -> Option<Wanted> {
     })
 }
 
-fn words(fetch: &Fetch) -> String {
+fn message_of(fetch: &Fetch) -> String {
     let url = shown(&fetch.remote.url);
     match &fetch.state {
         State::Fetched | State::NotWanted => format!("{url} is in the image repository"),
         State::Fetching(None) => format!("the download of {url} is pending"),
-        State::Fetching(Some(progress)) => far(*progress, &url),
-        State::Failed(diagnosis) => format!("{url}: {diagnosis}"),
+        State::Fetching(Some(progress)) => progress_message(*progress, &url),
+        State::Failed(diagnosis) => format!("cannot download {url}: {diagnosis}"),
     }
 }
 
-fn far(Progress { bytes, total }: Progress, url: &str) -> String {
+fn progress_message(Progress { bytes, total }: Progress, url: &str) -> String {
     match total.filter(|total| *total > 0) {
         Some(total) => {
             let percent = u128::from(bytes.min(total)) * 100 / u128::from(total);
-            let percent = percent as u64 / STEP * STEP;
-            format!("{percent} % of {} of {url}", rounded(total))
+            let percent = percent as u64 / STEP_PERCENT * STEP_PERCENT;
+            format!("{percent} % of {url} ({}) is downloaded", rounded(total))
         }
-        // Of a size that nobody knows: told when it has doubled.
+        // Without a total size, the progress is reported each time that it has doubled.
         None => format!(
-            "{} so far of {url}",
+            "at least {} of {url} is downloaded; the server does not report the total size",
             Bytes(bytes.checked_ilog2().map_or(0, |log| 1 << log))
         ),
     }

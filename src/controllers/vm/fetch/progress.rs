@@ -2,7 +2,7 @@
 
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::fetch::state::PROGRESS_PAUSE;
+use crate::controllers::vm::fetch::state::PROGRESS_INTERVAL;
 use crate::controllers::vm::images::{ObservedDownload, is_download_pod};
 use crate::controllers::vm::observe::Observed;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::LogParams;
 use std::time::Duration;
 
-/// A node that does not answer must not delay the reconcile.
+/// Timeout of a read of the log, so that a node that does not answer does not delay the reconcile.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Adds the progress of running downloads to the observation. If a log cannot be read, the last known progress remains.
@@ -21,7 +21,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
             ctx.download_progress.retain(|pod| pod != name);
             continue;
         }
-        let (known, is_recent) = ctx.download_progress.get(name, now, PROGRESS_PAUSE);
+        let (known, is_recent) = ctx.download_progress.get(name, now, PROGRESS_INTERVAL);
         download.progress = known;
         if is_recent {
             continue;

@@ -1,20 +1,20 @@
-//! (pure) What is to be done about an image, and what there is to tell.
+//! (pure) The state of an image's download, and the next step of the operator.
 //!
-//! | seen | to do | told |
+//! | observed | step | reported state |
 //! |---|---|---|
-//! | the claim's annotation | remove a pod that has ended | there |
-//! | no repository, or a scheme that is not allowed | – | why |
-//! | no pod | create it | on its way |
-//! | a pod that does not start | – | why, as of a VM's pod |
-//! | a pod that runs | – | how far it is; until there is more than before, how the last try ended |
-//! | a pod that has succeeded | annotate the claim, remove the pod | there |
-//! | one that has failed | after the pause the next try, or none before the settings change | why |
+//! | annotation of the PVC | remove an exited pod | downloaded |
+//! | no image repository, or a scheme that is not allowed | – | the cause |
+//! | no download pod | create the pod | in progress |
+//! | a pod that does not start | – | the cause, as for a VM's pod |
+//! | a running pod | – | the progress; until it exceeds that of the previous attempt, the error of that attempt |
+//! | a successful pod | annotate the PVC, remove the pod | downloaded |
+//! | a failed pod | retry after the backoff, or after a change of the configuration | the cause |
 
 use crate::api::conditions::{ConditionReason, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
-use crate::api::vm::{State as Wanted, names};
+use crate::api::vm::{State as DesiredState, names};
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::images::{ObservedDownload, RemoteImage, is_download_pod};
 use crate::controllers::vm::observe::Observed;
@@ -28,74 +28,78 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::time::Duration;
 
-/// An image, and what is to be done about it.
+/// An image with the state of its download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetch {
     /// The image.
     pub remote: RemoteImage,
-    /// What there is to tell.
+    /// The state that the VM's conditions report.
     pub state: State,
-    /// What is to be done.
+    /// The next step of the operator.
     pub step: Step,
-    /// When to look again, if nothing changes before.
+    /// The time until the next reconcile, if no change triggers one before.
     pub recheck: Option<Duration>,
 }
 
-/// What there is to tell of an image.
+/// The reported state of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is in the repository.
+    /// The image is in the image repository.
     Fetched,
-    /// It is on its way.
+    /// The download is in progress.
     Fetching(Option<Progress>),
-    /// It is not there, for this reason.
+    /// The download has failed.
     Failed(Diagnosis<ConditionReason>),
-    /// The VM should not run, and so nobody waits for it.
+    /// The image is not needed, because the desired state of the VM is not `Running`.
     NotWanted,
 }
 
-/// What is to be done about an image.
+/// The next step of the operator for an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing.
+    /// No step.
     None,
-    /// A first try.
+    /// Create the download pod for the first attempt.
     Create(Attempt),
-    /// Another try, in the place of the pod with that UID.
+    /// Replace the pod with this UID by one for the next attempt.
     Retry(String, Attempt),
-    /// The claim's annotation, then the removal of the pod with that UID.
+    /// Annotate the PVC, then remove the pod with this UID.
     Record(String),
-    /// The removal of the pod with that UID.
+    /// Remove the pod with this UID.
     Remove(String),
 }
 
-/// What a fetch pod is told of itself.
+/// An attempt to download an image, which an annotation of the download pod records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Counts from 1.
+    /// Number of the attempt, from 1.
     pub number: u32,
-    /// Hash of the settings that it was made by.
+    /// Hash of the configuration that the pod was created with.
     pub settings: String,
-    /// How the one before ended.
+    /// Outcome of the previous attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<FetchOutcome>,
 }
 
-/// How often the log of a fetch pod is read: no more often than the status is written.
-pub const PROGRESS_PAUSE: Duration = Duration::from_secs(5);
-/// When a refused pod is tried again, and a safety net for what was just done.
-const RECHECK: Duration = Duration::from_secs(60);
+/// Interval between reads of a download pod's log. It is not shorter than the interval between writes of the status.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// Delay of the next reconcile after a step, in case that the API server rejected the pod or no watch reports the result.
+const RECHECK_DELAY: Duration = Duration::from_secs(60);
 
-/// Looks at an image.
+/// Determines state and next step of an image's download.
 #[must_use]
-pub fn look(remote: RemoteImage, observed: &Observed, settings: &settings::Reconciler) -> Fetch {
+pub fn download_state(
+    remote: RemoteImage,
+    observed: &Observed,
+    settings: &settings::Reconciler,
+) -> Fetch {
     let seen = observed
         .fetches
         .get(&remote.pod_name())
         .cloned()
         .unwrap_or_default();
     let repository = observed.image_repository.as_deref();
-    let (state, step, recheck) = looked(&remote, &seen, repository, observed, settings);
+    let (state, step, recheck) = next_state(&remote, &seen, repository, observed, settings);
     Fetch {
         remote,
         state,
@@ -104,103 +108,106 @@ pub fn look(remote: RemoteImage, observed: &Observed, settings: &settings::Recon
     }
 }
 
-type Look = (State, Step, Option<Duration>);
+type StateAndStep = (State, Step, Option<Duration>);
 
 fn failed(
     reason: impl Into<ConditionReason>,
     problem: impl Into<String>,
     next_step: impl Into<String>,
-) -> Look {
+) -> StateAndStep {
     let diagnosis = Diagnosis::new(reason, problem, next_step);
     (State::Failed(diagnosis), Step::None, None)
 }
 
-fn looked(
+fn next_state(
     remote: &RemoteImage,
     seen: &ObservedDownload,
     repository: Option<&ClaimView>,
     observed: &Observed,
     settings: &settings::Reconciler,
-) -> Look {
+) -> StateAndStep {
     let pod = seen.pod.as_deref();
     let recorded =
         repository.is_some_and(|claim| claim.annotations().contains_key(&remote.annotation()));
     if recorded {
-        let left = pod.filter(|pod| is_download_pod(pod) && is_over(pod));
-        let step = left
+        let exited = pod.filter(|pod| is_download_pod(pod) && has_exited(pod));
+        let step = exited
             .and_then(ResourceExt::uid)
             .map_or(Step::None, Step::Remove);
         return (State::Fetched, step, None);
     }
-    if observed.desired_state() != Wanted::Running {
+    if observed.desired_state() != DesiredState::Running {
         return (State::NotWanted, Step::None, None);
     }
     if let Some(why) = repository_problem(repository, settings) {
         return why;
     }
     let Some(pod) = pod else {
-        return first(remote, settings);
+        return first_attempt(remote, settings);
     };
     if !is_download_pod(pod) {
         let name = pod.name_any();
         let next = match owner(pod, "") {
             Some(owner) => format!("give {owner} another name"),
-            None => format!("delete it (kubectl delete pod {name})"),
+            None => format!("delete that pod (kubectl delete pod {name})"),
         };
-        let problem = format!("pod {name:?} exists and is not a download pod");
+        let problem =
+            format!("pod {name:?} has the name of the download pod, but is not a download pod");
         return failed(ConditionReason::NameTaken, problem, next);
     }
     if pod.metadata.deletion_timestamp.is_some() {
         return (State::Fetching(None), Step::None, None);
     }
-    match is_over(pod) {
-        true => after_end(remote, pod, repository, seen.ended_for, settings),
-        false => under_way(remote, seen, pod, observed, settings),
+    match has_exited(pod) {
+        true => exited_download(remote, pod, repository, seen.ended_for, settings),
+        false => running_download(remote, seen, pod, observed, settings),
     }
 }
 
-fn is_over(pod: &PodView) -> bool {
+fn has_exited(pod: &PodView) -> bool {
     pod.has_ended() && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// What keeps the repository from being written at all.
+/// The state if the image repository does not exist or has no volume.
 fn repository_problem(
     repository: Option<&ClaimView>,
     settings: &settings::Reconciler,
-) -> Option<Look> {
+) -> Option<StateAndStep> {
     let name = names::IMAGE_REPOSITORY_CLAIM;
     let missing = ConditionReason::RepositoryMissing;
     match repository {
         None if settings.image_repository.create => None,
         None => Some(failed(
             missing,
-            format!("PVC {name:?} does not exist"),
+            format!("PVC {name:?}, the image repository, does not exist"),
             "create it, or set imageRepository.create in the operator's ConfigMap to true",
         )),
         Some(claim) if claim.metadata.deletion_timestamp.is_some() => Some(failed(
             missing,
-            format!("PVC {name:?} is being deleted"),
-            "wait until its pods have exited, and create it again",
+            format!("PVC {name:?}, the image repository, is being deleted"),
+            "wait until the pods that use it have exited, and create it again",
         )),
         Some(claim) if claim.status.phase == "Lost" => Some(failed(
             ReadyReason::ClaimLost,
-            format!("PVC {name:?} has lost its volume"),
-            "recover the volume, or create the PVC again",
+            format!(
+                "PVC {name:?}, the image repository, has the phase Lost, because its volume no longer exists"
+            ),
+            "recover the volume, or delete and create the PVC again",
         )),
         Some(_) => None,
     }
 }
 
-/// The settings that a fetch depends on.
+/// Hash of the configuration that a download depends on.
 fn settings_hash(settings: &settings::Reconciler) -> String {
-    let said = format!(
+    let text = format!(
         "{:?} {:?} {:?}",
         settings.image_repository.fetch, settings.runner_image, settings.pod_defaults
     );
-    hex(Sha256::digest(said).iter().take(4))
+    hex(Sha256::digest(text).iter().take(4))
 }
 
-fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Option<Look> {
+fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Option<StateAndStep> {
     let (scheme, _) = remote.url.split_once("://")?;
     let allowed = &settings.image_repository.fetch.schemes;
     if allowed.iter().any(|one| one.eq_ignore_ascii_case(scheme)) {
@@ -208,14 +215,15 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
     }
     let (problem, next_step) = match allowed.as_slice() {
         [] => (
-            "the operator's ConfigMap allows no URL (imageRepository.fetch.schemes)".to_owned(),
-            "put the file into the image repository and name it by its path".to_owned(),
+            "the operator's ConfigMap allows no URLs of CD images (imageRepository.fetch.schemes is empty)"
+                .to_owned(),
+            "copy the file into the image repository, and use its path instead of the URL".to_owned(),
         ),
         allowed => (
             format!(
-                "the operator's ConfigMap does not allow {scheme:?} (imageRepository.fetch.schemes)"
+                "the operator's ConfigMap does not allow the URL scheme {scheme:?} (imageRepository.fetch.schemes)"
             ),
-            format!("use {}", allowed.join(" or ")),
+            format!("use a URL with {}", allowed.join(" or ")),
         ),
     };
     Some(failed(
@@ -225,7 +233,7 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
     ))
 }
 
-fn first(remote: &RemoteImage, settings: &settings::Reconciler) -> Look {
+fn first_attempt(remote: &RemoteImage, settings: &settings::Reconciler) -> StateAndStep {
     if let Some(why) = scheme_problem(remote, settings) {
         return why;
     }
@@ -234,20 +242,24 @@ fn first(remote: &RemoteImage, settings: &settings::Reconciler) -> Look {
         settings: settings_hash(settings),
         last: None,
     };
-    (State::Fetching(None), Step::Create(attempt), Some(RECHECK))
+    (
+        State::Fetching(None),
+        Step::Create(attempt),
+        Some(RECHECK_DELAY),
+    )
 }
 
 fn attempt(pod: &PodView) -> Option<Attempt> {
     serde_json::from_str(pod.annotations().get(names::ANNOTATION_FETCH_TRY)?).ok()
 }
 
-fn under_way(
+fn running_download(
     remote: &RemoteImage,
     seen: &ObservedDownload,
     pod: &PodView,
     observed: &Observed,
     settings: &settings::Reconciler,
-) -> Look {
+) -> StateAndStep {
     let (problem, recheck) = diagnose::of_fetch(observed, pod);
     if let Some(problem) = problem {
         if let Some(retry) = retry_with_changed_settings(remote, pod, settings) {
@@ -255,7 +267,7 @@ fn under_way(
         }
         let diagnosis = Diagnosis {
             problem: format!(
-                "pod {:?} does not start: {}",
+                "download pod {:?} does not start: {}",
                 pod.name_any(),
                 problem.problem
             ),
@@ -265,14 +277,18 @@ fn under_way(
     }
     let last = attempt(pod).and_then(|attempt| attempt.last);
     let runs = pod.status.phase == "Running";
-    let recheck = if runs { Some(PROGRESS_PAUSE) } else { recheck };
-    // While the next try has come no farther than the last one, how that ended is the news.
-    let farther = |last: &FetchOutcome| {
+    let recheck = if runs {
+        Some(PROGRESS_INTERVAL)
+    } else {
+        recheck
+    };
+    // Until this attempt has more bytes than the previous one, the error of the previous one is reported.
+    let has_more_bytes = |last: &FetchOutcome| {
         seen.progress
             .is_some_and(|progress| progress.bytes > last.bytes)
     };
-    match last.filter(|last| !farther(last)) {
-        Some(last) => (told(&last), Step::None, recheck),
+    match last.filter(|last| !has_more_bytes(last)) {
+        Some(last) => (failed_state(&last), Step::None, recheck),
         None => (State::Fetching(seen.progress), Step::None, recheck),
     }
 }
@@ -282,12 +298,12 @@ fn retry_with_changed_settings(
     remote: &RemoteImage,
     pod: &PodView,
     settings: &settings::Reconciler,
-) -> Option<Look> {
+) -> Option<StateAndStep> {
     let now = settings_hash(settings);
     if attempt(pod).is_some_and(|before| before.settings == now) {
         return None;
     }
-    let again = Attempt {
+    let first = Attempt {
         number: 1,
         settings: now,
         last: None,
@@ -295,58 +311,60 @@ fn retry_with_changed_settings(
     let uid = pod.uid().unwrap_or_default();
     let retry = (
         State::Fetching(None),
-        Step::Retry(uid, again),
-        Some(RECHECK),
+        Step::Retry(uid, first),
+        Some(RECHECK_DELAY),
     );
     Some(scheme_problem(remote, settings).unwrap_or(retry))
 }
 
-/// What an end is called and says.
-fn told(outcome: &FetchOutcome) -> State {
-    let (reason, again) = (condition_reason(outcome.reason), retries(outcome));
-    let next = match again {
-        true => "the operator retries after 1 s, 2 s, 4 s … 5 min".to_owned(),
+/// The reported state of a failed attempt.
+fn failed_state(outcome: &FetchOutcome) -> State {
+    let (reason, is_retried) = (condition_reason(outcome.reason), retries(outcome));
+    let next = match is_retried {
+        true => {
+            "the operator retries with delays of 1 s, 2 s, 4 s and so on, up to 5 min".to_owned()
+        }
         false => reason.next_step().to_owned(),
     };
     State::Failed(Diagnosis::new(reason, &outcome.message, next))
 }
 
 fn retries(outcome: &FetchOutcome) -> bool {
-    // Without a word it was not the program that ended the fetch.
+    // Without a termination message the kubelet or the node stopped the pod, so a retry can succeed.
     outcome.reason.may_retry() || outcome.reason == FetchReason::Unknown
 }
 
-fn after_end(
+fn exited_download(
     remote: &RemoteImage,
     pod: &PodView,
     repository: Option<&ClaimView>,
     ended_for: Option<Duration>,
     settings: &settings::Reconciler,
-) -> Look {
+) -> StateAndStep {
     let uid = pod.uid().unwrap_or_default();
     let End {
         reason, message, ..
     } = End::of(pod);
-    let words = pod
+    let termination_message = pod
         .container()
         .and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
-    let outcome = words
+    let outcome = termination_message
         .and_then(FetchOutcome::parse)
         .unwrap_or_else(|| FetchOutcome {
             reason: FetchReason::Unknown,
             message: format!(
-                "pod {:?} has exited without a result ({reason}: {message})",
+                "download pod {:?} has exited without a termination message ({reason}: {message})",
                 pod.name_any()
             ),
             bytes: 0,
         });
     match repository {
         Some(_) if outcome.reason.is_success() => {
-            return (State::Fetched, Step::Record(uid), Some(RECHECK));
+            return (State::Fetched, Step::Record(uid), Some(RECHECK_DELAY));
         }
-        // The claim is there, as its pod was, and will be seen.
+        // The PVC exists, because its pod ran, but the watch has not reported it yet.
         None if outcome.reason.is_success() => {
-            return (State::Fetching(None), Step::None, Some(RECHECK));
+            return (State::Fetching(None), Step::None, Some(RECHECK_DELAY));
         }
         _ => {}
     }
@@ -354,7 +372,7 @@ fn after_end(
         return retry;
     }
     let (before, settings_now) = (attempt(pod), settings_hash(settings));
-    let state = told(&outcome);
+    let state = failed_state(&outcome);
     if !retries(&outcome) {
         return (state, Step::None, None);
     }
@@ -365,12 +383,12 @@ fn after_end(
     match left {
         left if !left.is_zero() => (state, Step::None, Some(left)),
         _ => {
-            let again = Attempt {
+            let next = Attempt {
                 number: number.saturating_add(1),
                 settings: settings_now,
                 last: Some(outcome),
             };
-            (state, Step::Retry(uid, again), Some(RECHECK))
+            (state, Step::Retry(uid, next), Some(RECHECK_DELAY))
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{POD_PREFIX, is_download_pod, remote_images};
 use crate::controllers::vm::observe;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Time between two sweeps. A pod is deleted if two sweeps find it unused, so that a VM that is deleted and created again finds its
 /// download.
-const INTERVAL: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 /// Grace period of a download pod, in seconds.
 const GRACE_PERIOD: i64 = 10;
 
@@ -24,7 +24,7 @@ pub async fn run(ctx: Arc<Context>) {
     let vms = ctx.vms.reader();
     let mut unused = BTreeSet::new();
     loop {
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         unused = sweep(&vms.state(), &unused, &ctx).await;
     }
 }
@@ -49,7 +49,7 @@ pub async fn sweep(
         .map(|remote| remote.pod_name())
         .collect();
     ctx.download_progress.retain(|pod| used.contains(pod));
-    // An ended pod would prevent the deletion of its PVC.
+    // An exited pod would prevent the deletion of its PVC.
     let repository = ctx
         .caches
         .claims
@@ -68,14 +68,14 @@ pub async fn sweep(
         if before.contains(&uid) {
             tracing::info!(
                 pod = name,
-                "deleting a download pod: no running VM needs its image"
+                "deleting a download pod, because no running VM needs its image"
             );
             let deleted = ctx
                 .writer()
-                .delete::<Pod, _>(&ctx.caches.pods, &name, only(&uid), Some(GRACE_PERIOD))
+                .delete::<Pod, _>(&ctx.caches.pods, &name, only_uid(&uid), Some(GRACE_PERIOD))
                 .await;
             if let Err(error) = deleted {
-                tracing::warn!(%error, "cannot delete a download pod");
+                tracing::warn!(pod = name, %error, "cannot delete a download pod that no VM needs; trying again later");
             }
         }
         unused.insert(uid);

@@ -11,7 +11,7 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::is_orphan;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::Preconditions;
 use kube::core::NamespaceResourceScope;
@@ -69,7 +69,7 @@ where
     let uid = object.uid().unwrap_or_default();
     let unchanged = Preconditions {
         resource_version: object.resource_version(),
-        ..only(&uid)
+        ..only_uid(&uid)
     };
     // With the object's own grace period.
     ctx.writer()

@@ -112,21 +112,21 @@ pub(super) fn check_size(
         _ if size <= CONFIG_MAP_SIZE_MAX => return Ok(()),
         _ if logging <= file.len() => (
             "spec.cloudInit",
-            "put user data into a Secret and name it in userDataFrom, or let the guest fetch it (#include)",
+            "put the user data into a Secret and refer to it in userDataFrom, or let the guest download it (#include)",
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "leave only the line .level; nothing else has an effect",
+            "remove all lines except .level, because they have no effect",
         ),
         None => (
-            "loggingProperties of the operator's ConfigMap",
-            "leave only the line .level; nothing else has an effect",
+            "/Reconciler.loggingProperties in the operator's ConfigMap",
+            "remove all lines except .level, because they have no effect",
         ),
     };
     invalid(
         field,
         format!(
-            "the VM's ConfigMap would have {size} bytes, and at most {CONFIG_MAP_SIZE_MAX} are possible"
+            "the VM's ConfigMap would have {size} bytes, but Kubernetes allows at most {CONFIG_MAP_SIZE_MAX}"
         ),
         step,
     )
@@ -261,8 +261,8 @@ fn cd_image(field: &str, image: &str) -> Result<String, Diagnosis> {
     if relative.starts_with('/') || relative.split('/').any(|part| part == "..") {
         return invalid(
             field,
-            format!("{image:?} is not in the image repository"),
-            "give a path below the image repository",
+            format!("the CD image {image:?} is outside of the image repository"),
+            "use a path relative to the image repository, without ..",
         );
     }
     Ok(format!("{repository}{relative}"))

@@ -2,7 +2,9 @@
 
 use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
-use crate::api::vm::{ClaimMetadata, ClaimSpec, names};
+use crate::api::vm::{
+    ClaimMetadata, ClaimSpec, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
+};
 use crate::controllers::vm::observe::{self, Observed};
 use crate::controllers::vm::plan::invalid;
 use crate::controllers::vm::views::{ClaimView, owner_of};
@@ -69,9 +71,6 @@ pub enum ClaimChange {
 /// Share of a volume that a file system has for files, in thousandths. ext4 reserves up to a twentieth.
 const USABLE_THOUSANDTHS: u64 = 945;
 
-/// Maximum length of a volume's name.
-const NAME_LENGTH_MAX: usize = 63;
-
 impl DiskPlan {
     /// Path of the block device or image file.
     #[must_use]
@@ -108,9 +107,9 @@ pub(super) fn disks(
             return invalid(
                 format!("{field}.metadata.name"),
                 format!(
-                    "the PVC {claim:?} for this disk exists already and belongs to VM {owner:?}"
+                    "PVC {claim:?}, whose name this disk needs, already belongs to VM {owner:?}"
                 ),
-                "give the disk another name",
+                "use another name for the disk",
             );
         }
         let template_spec = template.spec.clone().unwrap_or_default();
@@ -136,18 +135,18 @@ pub(super) fn disks(
 /// Checks that the name can be the name of a volume, and that no disk before has it.
 fn check_name(field: &str, name: &str, before: &[DiskPlan]) -> Result<(), Diagnosis> {
     let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if !name.chars().all(is_legal) || name.starts_with('-') || name.len() > NAME_LENGTH_MAX {
+    if !name.chars().all(is_legal) || name.starts_with('-') || name.len() > LABEL_VALUE_LENGTH_MAX {
         return invalid(
             field,
-            format!("{name:?} cannot be the name of a volume of the pod"),
-            "use up to 58 lower-case letters, digits and dashes",
+            format!("{name:?} cannot be the name of a volume in the VM's pod"),
+            format!("use up to {DISK_NAME_LENGTH_MAX} lower-case letters, digits and dashes"),
         );
     }
     if before.iter().any(|disk| disk.name == name) {
         return invalid(
             field,
-            format!("two disks have the name {name:?}"),
-            "give each disk its own name",
+            format!("two disks of the VM have the name {name:?}"),
+            "use a different name for each disk",
         );
     }
     Ok(())
@@ -191,8 +190,8 @@ fn place(
             let Some(size) = size else {
                 return invalid(
                     format!("{field}.resources.requests.storage"),
-                    "a disk in Filesystem mode needs a size for its image file",
-                    "give the size",
+                    "a disk with volumeMode Filesystem needs a size for its image file",
+                    "set the size, such as 20Gi",
                 );
             };
             let mebibytes = (u128::from(size.0) * u128::from(USABLE_THOUSANDTHS) / 1000) >> 20;
@@ -202,7 +201,7 @@ fn place(
         }
         other => invalid(
             format!("{field}.volumeMode"),
-            format!("{other:?} is not a volume mode"),
+            format!("{other:?} is not a volume mode of Kubernetes"),
             "use Block or Filesystem",
         ),
     }

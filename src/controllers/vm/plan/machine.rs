@@ -42,15 +42,15 @@ fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
     if size < RAM_MIN {
         return invalid(
             field,
-            format!("{text:?} is less than 1 MiB"),
-            "give a size such as 512Mi or 4Gi",
+            format!("{text:?} is less than the minimum of {RAM_MIN}"),
+            "use a size such as 512Mi or 4Gi",
         );
     }
     if size > RAM_MAX {
         return invalid(
             field,
-            format!("{text:?} is more than any machine has"),
-            "give at most 4Pi, which is 4096 TiB",
+            format!("{text:?} is more than the maximum of {RAM_MAX}"),
+            "lower it",
         );
     }
     Ok(size)
@@ -67,9 +67,9 @@ fn check_whole_pages(machine: &Machine, maximum: Bytes) -> Result<(), Diagnosis>
     invalid(
         "spec.vm.maximumRam",
         format!(
-            "{text:?} is not a multiple of the huge page size {pages} (spec.vm.memory.hugepages)"
+            "the memory {text:?} is not a multiple of the huge page size {pages} (spec.vm.memory.hugepages)"
         ),
-        format!("give a multiple of {pages}, such as {next}"),
+        format!("use a multiple of {pages}, such as {next}"),
     )
 }
 
@@ -108,8 +108,8 @@ fn cpus(machine: &Machine) -> Result<(u32, u32), Diagnosis> {
     if !machine.cpu_topology.as_ref().is_none_or(fits) {
         return invalid(
             "spec.vm.currentCpus",
-            format!("{current} is more than the {maximum} CPUs that spec.vm.cpuTopology allows"),
-            "lower it, or enlarge the topology",
+            format!("{current} CPUs are more than the {maximum} CPUs of spec.vm.cpuTopology"),
+            "lower currentCpus, or enlarge cpuTopology",
         );
     }
     // As in the Java VM-Operator, a larger current number raises the maximum.
@@ -131,7 +131,7 @@ pub(super) fn forwards(
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
         return invalid(
             "spec.metricsPort",
-            format!("{port} is the display's port"),
+            format!("the port {port} is already the display's port"),
             "choose another port",
         );
     }
@@ -147,7 +147,7 @@ pub(super) fn forwards(
                 let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
                 return invalid(
                     field,
-                    format!("{} is used twice in the pod", forward.port),
+                    format!("the port {} of the pod is forwarded twice", forward.port),
                     "choose another port",
                 );
             }

@@ -24,7 +24,7 @@ use crate::api::conditions::{self, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::config::RunnerConfig;
 use crate::api::runner::identity::GeneratedInstance;
-use crate::api::vm::{Forward, SecretKeyRef, names};
+use crate::api::vm::{Forward, LABEL_VALUE_LENGTH_MAX, SecretKeyRef, names};
 use crate::controllers::vm::fetch::{self, Fetch, Media};
 use crate::controllers::vm::images;
 use crate::controllers::vm::observe::{self, Observed};
@@ -169,7 +169,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
 fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {
     images::remote_images(&observed.vm)
         .into_iter()
-        .map(|remote| fetch::look(remote, observed, settings))
+        .map(|remote| fetch::download_state(remote, observed, settings))
         .collect()
 }
 
@@ -216,9 +216,10 @@ fn image_repository(
 /// The name, if it can be a label value: all children have it as a label.
 fn checked_name(vm: &VirtualMachine) -> Result<String, Diagnosis> {
     let name = vm.name_any();
-    if name.len() > 63 {
+    if name.len() > LABEL_VALUE_LENGTH_MAX {
         let why = format!(
-            "{name:?} has {} characters; the VM's objects carry it as a label, which has at most 63",
+            "{name:?} has {} characters, but the VM's objects have it as a label value of at most {LABEL_VALUE_LENGTH_MAX} \
+             characters",
             name.len()
         );
         return invalid(

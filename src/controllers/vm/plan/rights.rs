@@ -71,13 +71,18 @@ impl Rights {
                 let Some(tap) = &network.tap else { continue };
                 if !bridges.contains(&tap.bridge) {
                     let allowed = match bridges.as_slice() {
-                        [] => "use a user network; no bridge is allowed".to_owned(),
-                        bridges => format!("use one of its bridges: {}", bridges.join(", ")),
+                        [] => {
+                            "use a user network, because the operator's ConfigMap allows no bridge"
+                                .to_owned()
+                        }
+                        bridges => {
+                            format!("use one of the allowed bridges: {}", bridges.join(", "))
+                        }
                     };
                     return invalid(
                         format!("spec.vm.networks[{i}].tap.bridge"),
                         format!(
-                            "{:?} is not in tap.bridges of the operator's ConfigMap",
+                            "the bridge {:?} is not in tap.bridges of the operator's ConfigMap",
                             tap.bridge
                         ),
                         allowed,
@@ -89,10 +94,10 @@ impl Rights {
             Some(feature) if !settings.trusts(image) => invalid(
                 "spec.image",
                 format!(
-                    "{feature} gives the pod rights beyond Pod Security restricted, and the operator's ConfigMap does not trust \
-                     the image {image} with them"
+                    "{feature} gives the pod more rights than the Pod Security level restricted, and trustedImages in the \
+                     operator's ConfigMap does not contain the image {image:?}"
                 ),
-                "leave spec.image out, or let the administrator add the image to trustedImages in the operator's ConfigMap",
+                "remove spec.image, or let the administrator add the image to trustedImages in the operator's ConfigMap",
             ),
             _ => Ok(()),
         }

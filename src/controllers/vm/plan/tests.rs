@@ -629,7 +629,7 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
     let invalid = planned(machine("1536Mi", "1Gi")).unwrap_err();
     assert_eq!(
         (invalid.subject.as_str(), invalid.next_step.as_str()),
-        ("spec.vm.maximumRam", "give a multiple of 1Gi, such as 2Gi")
+        ("spec.vm.maximumRam", "use a multiple of 1Gi, such as 2Gi")
     );
     // Also if it is not in whole MiB.
     assert!(

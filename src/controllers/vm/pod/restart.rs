@@ -3,7 +3,7 @@
 //! An annotation of the pod has the number of the restart request at its creation. It separates pods from before a request from those
 //! after it, so each request is carried out once, also after failed writes.
 
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::PodView;
@@ -55,7 +55,7 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
 /// The condition that lists the changed fields that need a restart, if there are any. `shutdown_period` is
 /// [`VirtualMachineSpec::shutdown_period`](crate::api::VirtualMachineSpec::shutdown_period).
 #[must_use]
-pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wanted> {
+pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<DesiredCondition> {
     // Pods of the Java VM-Operator have no such annotation. Their fields are unknown.
     let before = started_with(pod.annotations())?;
     let now = started_with(desired.annotations())?;
@@ -74,7 +74,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<Wa
             "spec.vm.powerdownTimeout (a drain of the node uses the old time until the restart; a stop by spec.vm.state uses the new one at once)",
         );
     }
-    (!fields.is_empty()).then(|| Wanted {
+    (!fields.is_empty()).then(|| DesiredCondition {
         type_: conditions::RESTART_REQUIRED,
         status: true,
         reason: ConditionReason::SpecChanged,

@@ -1,6 +1,6 @@
 //! (pure) The condition `Ready`: its reason and its message.
 
-use crate::api::conditions::{self, ReadyReason, Wanted};
+use crate::api::conditions::{self, ReadyReason, DesiredCondition};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::outcome::EndReason;
 use crate::api::vm::{POD_DELETED, Restarts, State};
@@ -20,9 +20,9 @@ pub struct Ready {
 }
 
 impl Ready {
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> DesiredCondition {
         let (status, reason) = (self.reason.is_ready(), self.reason.into());
-        Wanted {
+        DesiredCondition {
             type_: conditions::READY,
             status,
             reason,

@@ -187,7 +187,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
 fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-    let note = [Wanted {
+    let note = [DesiredCondition {
         type_: conditions::ADDITIONAL[0],
         status: false,
         reason: ConditionReason::Deferred,

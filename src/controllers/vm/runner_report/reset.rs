@@ -4,7 +4,7 @@
 //! status of their pods.
 
 use super::{apply_body, write};
-use crate::api::conditions::{self, ConditionReason, Wanted};
+use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::PodView;
@@ -65,7 +65,7 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
     looks_alive.then(|| {
         let stopped = |type_: &'static str| -> Condition {
             let message = "the VM is not running".to_owned();
-            let wanted = Wanted {
+            let wanted = DesiredCondition {
                 type_,
                 status: false,
                 reason: ConditionReason::VmStopped,

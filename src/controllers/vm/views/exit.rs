@@ -18,7 +18,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 /// A VM that ran this long resets the backoff of its next start.
 pub const BACKOFF_RESET_UPTIME: SignedDuration = SignedDuration::from_mins(10);
 
-/// How a pod ended.
+/// Reason and message of the exit of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// In CamelCase.
@@ -45,14 +45,18 @@ impl End {
         let is_stopped = outcome
             .as_ref()
             .is_none_or(|outcome| outcome.reason == EndReason::Stopped);
-        let (reason, message) = match (&outcome, by_others(pod).filter(|_| is_stopped)) {
+        let (reason, message) = match (&outcome, stopped_by_cluster(pod).filter(|_| is_stopped)) {
             (_, Some(end)) => end,
             (Some(outcome), None) => (format!("{:?}", outcome.reason), outcome.message.clone()),
             (None, None) => match terminated {
                 Some(terminated) => without_outcome(pod, terminated),
                 None => (
                     "PodFailed".to_owned(),
-                    message(pod, None, "the pod ended before its container had started"),
+                    message(
+                        pod,
+                        None,
+                        "the pod was stopped before its container started",
+                    ),
                 ),
             },
         };
@@ -73,12 +77,12 @@ impl End {
     }
 }
 
-/// Reason and message of a pod that was ended neither by the VM nor by the operator.
-pub fn by_others(pod: &PodView) -> Option<(String, String)> {
+/// Reason and message of a pod that the cluster has stopped, not the VM and not the operator.
+pub fn stopped_by_cluster(pod: &PodView) -> Option<(String, String)> {
     let end = |reason: &str, default: &str| (reason.to_owned(), message(pod, None, default));
     match pod.status.reason.as_deref() {
         Some("Terminated" | "NodeShutdown" | "Shutdown") => {
-            return Some(end("NodeShutdown", "its node was shut down"));
+            return Some(end("NodeShutdown", "the node of the pod was shut down"));
         }
         Some(reason) => return Some(end(reason, "Kubernetes gives no details")),
         None => {}
@@ -226,7 +230,7 @@ mod tests {
             (
                 failed(json!({})),
                 "PodFailed",
-                "before its container had started",
+                "before its container started",
             ),
         ] {
             let End {

@@ -88,7 +88,8 @@ async fn cpus_of_an_emulated_vm_are_not_added_more_often_than_qemu_survives() {
     let problem = last[4].1.as_ref().unwrap();
     assert_eq!(problem.reason, ConditionReason::NotFollowed);
     assert!(
-        problem.message.contains("3 times") && problem.message.contains("restart the VM"),
+        problem.message.contains("at most 3 additional CPUs")
+            && problem.message.contains("restart the VM"),
         "{problem:?}"
     );
     assert_eq!(last[5].1, None);
@@ -154,13 +155,13 @@ async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_
     let reported = keeper.play().await;
     assert!(
         reported.reason == ConditionReason::NotFollowed
-            && reported.message.contains("has not answered"),
+            && reported.message.contains("has not reacted"),
         "{reported:?}"
     );
     let reported = keeper.refuse().await;
     assert_eq!(reported.reason, ConditionReason::RefusedByGuest);
     for word in [
-        "keeps cpu-1 and says that the device is busy",
+        "has not released cpu-1, and says that the device is busy",
         "or 10 minutes",
         "get 1 CPUs",
     ] {
@@ -191,7 +192,7 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
             .play()
             .await
             .message
-            .contains("after its agent has answered")
+            .contains("guest agent has answered")
     );
     assert_eq!(keeper.asked, 1);
     keeper

@@ -13,7 +13,7 @@ async fn rig() -> Rig {
     let (client, task) = connect(ours, sender);
     tokio::spawn(task);
     Rig {
-        peer: Peer::greet(qemus).await,
+        peer: Peer::send_greeting(qemus).await,
         client,
         signals,
     }
@@ -31,17 +31,17 @@ async fn answers_find_their_commands_whatever_comes_between() {
         let client = client.clone();
         async move { client.execute(Command::query_status()).await }
     });
-    let first = peer.hear().await;
+    let first = peer.receive_command().await;
     let quit = tokio::spawn(async move { client.execute(Command::quit()).await });
-    let second = peer.hear().await;
-    peer.say(r#"{"event": "RESET", "data": {"guest": true}}"#)
+    let second = peer.receive_command().await;
+    peer.send_line(r#"{"event": "RESET", "data": {"guest": true}}"#)
         .await;
-    peer.say(&format!(
+    peer.send_line(&format!(
         r#"{{"error": {{"class": "GenericError", "desc": "no"}}, "id": {}}}"#,
         second["id"]
     ))
     .await;
-    peer.say(&format!(
+    peer.send_line(&format!(
         r#"{{"return": {{"status": "running"}}, "id": {}}}"#,
         first["id"]
     ))
@@ -71,8 +71,9 @@ async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
         let client = client.clone();
         async move { client.execute(Command::cont()).await }
     });
-    peer.hear().await;
-    peer.say_part(r#"{"return": {"status": "runn"#).await;
+    peer.receive_command().await;
+    peer.send_partial_line(r#"{"return": {"status": "runn"#)
+        .await;
     drop(peer);
     assert_eq!(waiting.await.unwrap(), Err(Error::Lost("cont")));
     assert_eq!(signals.recv().await, Some(QmpSignal::Ready));
@@ -91,7 +92,7 @@ async fn a_silent_qemu_is_waited_for_no_longer_than_the_limit() {
         signals: _signals,
     } = rig().await;
     let waiting = tokio::spawn(async move { client.execute(Command::cont()).await });
-    peer.hear().await;
+    peer.receive_command().await;
     assert_eq!(waiting.await.unwrap(), Err(Error::Timeout("cont")));
 }
 
@@ -103,7 +104,7 @@ async fn nonsense_ends_the_connection_and_not_the_program() {
         mut signals,
     } = rig().await;
     assert_eq!(signals.recv().await, Some(QmpSignal::Ready));
-    peer.say("not json").await;
+    peer.send_line("not json").await;
     assert!(matches!(signals.recv().await, Some(QmpSignal::Lost(_))));
     assert_eq!(
         client.execute(Command::cont()).await,
@@ -123,24 +124,24 @@ async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
         tokio::spawn(async move { client.execute(Command::query_status()).await })
     };
     let given_up = ask();
-    let first = peer.hear().await;
+    let first = peer.receive_command().await;
     assert_eq!(given_up.await.unwrap(), Err(Error::Timeout("query-status")));
     let waiting = ask();
-    let second = peer.hear().await;
+    let second = peer.receive_command().await;
     for (status, id) in [
         ("late", &first["id"]),
         ("right", &second["id"]),
         ("again", &second["id"]),
     ] {
-        peer.say(&format!(
+        peer.send_line(&format!(
             r#"{{"return": {{"status": "{status}"}}, "id": {id}}}"#
         ))
         .await;
     }
     assert_eq!(waiting.await.unwrap().unwrap()["status"], "right");
     let next = ask();
-    let third = peer.hear().await;
-    peer.say(&format!(
+    let third = peer.receive_command().await;
+    peer.send_line(&format!(
         r#"{{"return": {{"status": "next"}}, "id": {}}}"#,
         third["id"]
     ))
@@ -159,7 +160,7 @@ async fn a_command_whose_caller_has_given_up_is_not_given_any_more() {
         client.execute(Command::system_reset()).await,
         Err(Error::Timeout("system_reset"))
     );
-    let mut peer = Peer::greet(qemus).await;
+    let mut peer = Peer::send_greeting(qemus).await;
     let _asked = tokio::spawn(async move { client.execute(Command::query_status()).await });
-    assert_eq!(peer.hear().await["execute"], "query-status");
+    assert_eq!(peer.receive_command().await["execute"], "query-status");
 }

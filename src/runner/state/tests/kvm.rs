@@ -45,7 +45,7 @@ fn a_qemu_that_ends_and_names_kvm_means_that_acceleration_is_unavailable() {
     assert_eq!(end.reason, EndReason::AcceleratorUnavailable);
     assert!(
         end.message
-            .starts_with("QEMU exited with signal 6 because of KVM: error"),
+            .starts_with("QEMU exited with signal 6, because KVM has failed: error"),
         "{}",
         end.message
     );

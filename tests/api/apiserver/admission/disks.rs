@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks",
-            "room for 6",
+            "at most 6",
             json!([cds(6)]),
             json!([cds(7)]),
         ),

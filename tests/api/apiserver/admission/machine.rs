@@ -209,13 +209,13 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.resetRequest",
-            "each increase is one request",
+            "raise the number for each request",
             json!([0, 7]),
             json!([-1]),
         ),
         case(
             "spec.vm.restartRequest",
-            "each increase is one request",
+            "raise the number for each request",
             json!([0, 7]),
             json!([-1]),
         ),

@@ -16,7 +16,7 @@ const STEPS: [(&str, &[&str]); 3] = [
         "first request for the list of VMs",
         &["/namespaces/startup/vms?", "requesting"],
     ),
-    ("leadership acquired", &["this operator leads"]),
+    ("leadership acquired", &["this operator is the leader now"]),
 ];
 /// The time limit until it leads.
 const DEADLINE: Duration = Duration::from_secs(30);

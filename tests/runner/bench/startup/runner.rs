@@ -10,8 +10,8 @@ use std::path::Path;
 const STEPS: [(&str, &str); 3] = [
     ("QEMU was started", "QEMU was started"),
     (
-        "QEMU has accepted the QMP connection",
-        "QEMU has accepted the QMP connection",
+        "the QMP connection to QEMU is established",
+        "the QMP connection to QEMU is established",
     ),
     ("the guest is continued", "to=Booting"),
 ];
