@@ -563,7 +563,6 @@ pub fn initial() -> Vec<Condition> {
         .into()
 }
 
-
 /// A desired condition, without its transition time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesiredCondition {

@@ -1,6 +1,6 @@
 //! (pure) The condition `Ready`: its reason and its message.
 
-use crate::api::conditions::{self, ReadyReason, DesiredCondition};
+use crate::api::conditions::{self, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::outcome::EndReason;
 use crate::api::vm::{POD_DELETED, Restarts, State};

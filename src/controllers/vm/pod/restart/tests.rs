@@ -113,7 +113,11 @@ fn seen(pod: &Pod) -> PodView {
 }
 
 /// The decision and the condition for a VM that runs in this pod, by an operator with these settings.
-fn verdict(vm: VirtualMachine, settings: &Reconciler, pod: PodView) -> (Decision, Option<DesiredCondition>) {
+fn verdict(
+    vm: VirtualMachine,
+    settings: &Reconciler,
+    pod: PodView,
+) -> (Decision, Option<DesiredCondition>) {
     let observed = with_pod(vm, pod.clone());
     let desired = build(&plan(&observed, settings).unwrap()).pod;
     let shutdown_period = observed.vm.spec.shutdown_period();
