@@ -130,10 +130,13 @@ fn debian_example_ends_with_a_login_by_ssh() {
         let port = free_port();
         let ports = format!("{port}:2222");
         let forward = ["port-forward", "-n", &space.name, "pod/debian", &ports];
-        let _forward = kubectl::command(&forward).stdout(Stdio::null()).spawn();
-        let login = async || ssh(&key, port, "id -un; sudo id -un; df --output=size -BG /").await;
+        // A port-forward ends with the first connection that fails, so each attempt has its own.
+        let login = async || {
+            let _forward = kubectl::command(&forward).stdout(Stdio::null()).spawn();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            ssh(&key, port, "id -un; sudo id -un; df --output=size -BG /").await
+        };
         eventually("a login by SSH", BOOT * 3, async || {
-            tokio::time::sleep(Duration::from_secs(1)).await;
             let seen = login().await?;
             // The file system has grown to the size of the PVC.
             let size = seen.lines().last().unwrap_or_default().trim();
