@@ -5,8 +5,8 @@ use crate::apiserver::world::{World, eventually};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, Config};
 use serde_json::json;
 use vm_operator::api::VirtualMachine;
 
@@ -72,9 +72,7 @@ impl World {
 
     /// A client that acts as the user.
     fn client_of(&self, user: &str) -> Client {
-        let mut config = Config {
-            ..self.config.clone()
-        };
+        let mut config = self.config.clone();
         config.auth_info.impersonate = Some(user.to_owned());
         Client::try_from(config).unwrap()
     }
