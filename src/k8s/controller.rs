@@ -4,7 +4,7 @@
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::{Error, Retry};
 use crate::k8s::key::ObjectKey;
-use crate::k8s::queue;
+use crate::k8s::queue::Queue;
 use crate::k8s::state::States;
 use crate::k8s::tasks::panic_text;
 use futures::{FutureExt, Stream, StreamExt};
@@ -116,7 +116,7 @@ pub async fn run<R: Reconciler>(
     let queued = reconciler.clone();
     let requests = futures::stream::iter(all)
         .chain(changes)
-        .inspect(move |object| queue::enqueue(&*queued, &ObjectKey::from(object), Duration::ZERO));
+        .inspect(move |object| queue(&*queued).enqueue(&ObjectKey::from(object), Duration::ZERO));
     Controller::for_stream(no_events, reconciler.objects())
         .reconcile_on(requests)
         .with_config(Config::default().concurrency(CONCURRENCY))
@@ -131,6 +131,15 @@ pub async fn run<R: Reconciler>(
             futures::future::ready(())
         })
         .await;
+}
+
+/// The controller's queue, as its metrics show it.
+pub fn queue<R: Reconciler>(reconciler: &R) -> Queue<'_, R::State> {
+    Queue {
+        states: reconciler.states(),
+        cluster: reconciler.cluster(),
+        controller: R::NAME,
+    }
 }
 
 /// Discards changes until this process leads. The first reconcile then covers all objects.
@@ -171,7 +180,7 @@ async fn reconcile_with_metrics<R: Reconciler>(
 ) -> Result<Action, Error> {
     let cluster = reconciler.cluster();
     let began = (cluster.instant)();
-    queue::dequeue(reconciler, key, began);
+    queue(reconciler).dequeue(key, began);
     let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
     let result = match tokio::time::timeout(cluster.deadline, reconcile).await {
         Err(_) => Err(Error::Timeout(cluster.deadline)),
@@ -197,7 +206,7 @@ async fn reconcile_with_metrics<R: Reconciler>(
     result.map(|outcome| match outcome {
         Outcome::Done => Action::await_change(),
         Outcome::Recheck(after) => {
-            queue::enqueue(reconciler, key, after);
+            queue(reconciler).enqueue(key, after);
             Action::requeue(after)
         }
     })
@@ -210,7 +219,7 @@ pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Err
         Retry::Backoff(longest) => reconciler.states().failed(key).min(longest),
     };
     set_backoff(reconciler);
-    queue::enqueue(reconciler, key, after);
+    queue(reconciler).enqueue(key, after);
     reconciler.cluster().metrics.work_queue.retried(R::NAME);
     tracing::debug!(controller = R::NAME, object = %key, ?after, "trying again");
     Action::requeue(after)
@@ -362,9 +371,9 @@ mod tests {
             let line = format!(r#"workqueue_{name}{{controller="fake",name="fake"}} {value}"#);
             assert!(text.lines().any(|other| other == line), "{line}: {text}");
         };
-        queue::enqueue(&fake, &key(), Duration::ZERO);
-        queue::enqueue(&fake, &key(), Duration::ZERO);
-        queue::update_depth(&fake);
+        queue(&fake).enqueue(&key(), Duration::ZERO);
+        queue(&fake).enqueue(&key(), Duration::ZERO);
+        queue(&fake).update_depth();
         has("depth", "1");
         has("adds_total", "1");
         guarded(&fake, &key(), async { Err(conflict()) })
@@ -372,7 +381,7 @@ mod tests {
             .unwrap_err();
         has("queue_duration_seconds_count", "1");
         after_failure(&fake, &key(), &conflict());
-        queue::update_depth(&fake);
+        queue(&fake).update_depth();
         // The retry is not due yet.
         has("depth", "0");
         has("adds_total", "2");

@@ -8,8 +8,8 @@ use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, owner_of, vm_of,
 };
 use crate::k8s::cluster::Cluster;
+use crate::k8s::controller;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::queue;
 use crate::k8s::registry::Registry;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
@@ -157,7 +157,7 @@ impl Context {
         figures.set_vms(vms.iter().map(|vm| metrics::ready_reason(vm)));
         let undecodable = i64::try_from(self.undecodable().len()).unwrap_or(i64::MAX);
         figures.undecodable.set(undecodable);
-        queue::update_depth(self);
+        controller::queue(self).update_depth();
     }
 }
 
