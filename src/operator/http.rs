@@ -190,6 +190,7 @@ mod tests {
             r#"vm_operator_vm_restarts{namespace="ns",name="a"} 3"#,
             r#"vm_operator_vm_restarts{namespace="ns",name="c"} 0"#,
             r#"workqueue_depth{controller="vm",name="vm"} 0"#,
+            r#"workqueue_retries_total{controller="vm",name="vm"} 0"#,
             concat!(
                 r#"vm_operator_build_info{version=""#,
                 env!("CARGO_PKG_VERSION")

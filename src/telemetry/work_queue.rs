@@ -65,9 +65,10 @@ impl WorkQueueMetrics {
 
     /// Sets the number of objects that wait.
     pub fn set_depth(&self, controller: &'static str, objects: usize) {
+        let labels = Self::labels(controller);
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
-        self.depth
-            .get_or_create(&Self::labels(controller))
-            .set(objects);
+        self.depth.get_or_create(&labels).set(objects);
+        // A rate needs a sample from before the first retry.
+        drop(self.retries.get_or_create(&labels));
     }
 }

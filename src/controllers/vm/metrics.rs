@@ -3,24 +3,35 @@
 use crate::api::VirtualMachine;
 use crate::api::conditions;
 use crate::api::vm::State;
+use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
 use crate::k8s::store::primary::PrimaryStore;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::scraped::{Labels, ScrapedGauge};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
-/// Passes the samples of a VM to its second argument.
-type Samples = fn(&VirtualMachine, &mut dyn FnMut(Labels<'_>, i64));
+/// Connects the metrics with the store of the VMs. `now` is the clock.
+pub(super) fn set_sources(
+    metrics: &Metrics,
+    vms: &PrimaryStore<VirtualMachine>,
+    now: fn() -> Timestamp,
+) {
+    connect(&metrics.vm_conditions, vms, conditions_of);
+    connect(&metrics.vm_info, vms, info);
+    connect(&metrics.vm_restarts, vms, move |vm, sample| {
+        restarts(vm, now(), sample);
+    });
+}
 
-/// Connects the metrics with the store of the VMs.
-pub(super) fn set_sources(metrics: &Metrics, vms: &PrimaryStore<VirtualMachine>) {
-    let connect = |metric: &ScrapedGauge, samples: Samples| {
-        let reader = vms.reader();
-        metric.set_source(move |sample| reader.state().iter().for_each(|vm| samples(vm, sample)));
-    };
-    connect(&metrics.vm_conditions, conditions_of);
-    connect(&metrics.vm_info, info);
-    connect(&metrics.vm_restarts, restarts);
+/// Connects a metric with a function that passes the samples of a VM to its second argument.
+fn connect(
+    metric: &ScrapedGauge,
+    vms: &PrimaryStore<VirtualMachine>,
+    samples: impl Fn(&VirtualMachine, &mut dyn FnMut(Labels<'_>, i64)) + Send + Sync + 'static,
+) {
+    let reader = vms.reader();
+    metric.set_source(move |sample| reader.state().iter().for_each(|vm| samples(vm, sample)));
 }
 
 /// The samples of a VM's conditions. An emulated guest is no problem if its configuration says so, and no series of this metric
@@ -63,16 +74,23 @@ fn info(vm: &VirtualMachine, sample: &mut dyn FnMut(Labels<'_>, i64)) {
     sample(&labels, 1);
 }
 
-/// Each VM has a sample, also without a restart, so that a first restart is a change of its series.
-fn restarts(vm: &VirtualMachine, sample: &mut dyn FnMut(Labels<'_>, i64)) {
+/// Each VM has a sample, also without a restart, so that a first restart is a change of its series. The status keeps the count
+/// until the next stop, also after the time of running that ends the row.
+fn restarts(vm: &VirtualMachine, now: Timestamp, sample: &mut dyn FnMut(Labels<'_>, i64)) {
     let status = vm.status.as_ref();
     let restarts = status.and_then(|status| status.restarts.as_ref());
+    let attempts = restarts.filter(|_| !has_run_long(vm, now));
     let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
     let labels = [("namespace", &*namespace), ("name", &name)];
-    sample(
-        &labels,
-        restarts.map_or(0, |restarts| restarts.attempts.into()),
-    );
+    sample(&labels, attempts.map_or(0, |past| past.attempts.into()));
+}
+
+/// Whether the VM has run long enough that its next stop is the first of a new row.
+fn has_run_long(vm: &VirtualMachine, now: Timestamp) -> bool {
+    conditions::find(status_conditions(vm), conditions::RUNNING).is_some_and(|running| {
+        let since = running.last_transition_time.0;
+        running.status == "True" && now.duration_since(since) >= BACKOFF_RESET_UPTIME
+    })
 }
 
 fn status_conditions(vm: &VirtualMachine) -> &[Condition] {
@@ -86,4 +104,31 @@ fn status_conditions(vm: &VirtualMachine) -> &[Condition] {
 pub(super) fn ready_reason(vm: &VirtualMachine) -> &str {
     conditions::find(status_conditions(vm), conditions::READY)
         .map_or("Unknown", |ready| ready.reason.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn restarts_are_counted_until_the_vm_has_run_for_10_minutes() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let count = |status: &str, since: &str| {
+            let running = json!({"type": "Running", "status": status, "reason": "", "message": "", "lastTransitionTime": since});
+            let past =
+                json!({"attempts": 3, "podUid": "1", "reason": "", "time": "2026-01-01T00:00:00Z"});
+            let vm = json!({
+                "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "metadata": {"name": "a"},
+                "spec": {"vm": {}}, "status": {"conditions": [running], "restarts": past},
+            });
+            let mut counts = Vec::new();
+            let vm = serde_json::from_value(vm).unwrap();
+            restarts(&vm, now, &mut |_, count| counts.push(count));
+            counts
+        };
+        assert_eq!(count("True", "2026-01-01T00:50:01Z"), [3]);
+        assert_eq!(count("True", "2026-01-01T00:50:00Z"), [0]);
+        assert_eq!(count("False", "2026-01-01T00:10:00Z"), [3]);
+    }
 }
