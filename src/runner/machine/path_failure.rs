@@ -46,11 +46,15 @@ impl ProcessUser {
                 "the path's volume ignores the pod's fsGroup; run once as root, in a pod or on a node that mounts the volume: chown -R {uid}:{gid} {}",
                 owned_dir.display()
             ),
-            Some(Errno::ROFS) => "the path's volume is mounted read-only; mount it writable".to_owned(),
+            Some(Errno::ROFS) => {
+                "the path's volume is mounted read-only; mount it writable".to_owned()
+            }
             Some(Errno::NOSPC | Errno::DQUOT) => {
                 "the path's volume is full; free space or enlarge the volume".to_owned()
             }
-            Some(Errno::NOENT | Errno::NOTDIR) => "check that the path's volume is mounted".to_owned(),
+            Some(Errno::NOENT | Errno::NOTDIR) => {
+                "check that the path's volume is mounted".to_owned()
+            }
             _ => return String::new(),
         };
         format!("; {step}")
