@@ -16,8 +16,8 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 format!("{key}: the runner cannot open {TUN} as uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: the runner cannot create a tap device: {error}; the pod needs the capability NET_ADMIN, and its \
-                 command must be {}",
+                "{key}: the runner cannot create a tap device: {error}; give the pod the capability NET_ADMIN and the \
+                 command {}",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {

@@ -152,7 +152,7 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
         0x80 => "it cannot release such a device",
         0x81 => "one of its programs uses the device",
         0x82 => "the device is busy",
-        0x83 => "a device that depends on it is busy",
+        0x83 => "another device that depends on this device is busy",
         _ => "it failed",
     };
     // An empty slot has no device.

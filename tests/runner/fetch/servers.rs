@@ -87,7 +87,7 @@ fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
-            "as gzip though asked not to",
+            "with the encoding gzip",
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),

@@ -2,7 +2,7 @@
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::Bytes;
-use crate::api::runner::fetch::{Progress, shown};
+use crate::api::runner::fetch::{FetchReason, Progress, shown};
 use crate::controllers::vm::fetch::{Fetch, State};
 
 /// Step of the reported progress in percent. Each step is a write.
@@ -77,4 +77,23 @@ fn rounded(size: u64) -> String {
     };
     let tenths = (u128::from(size) * 10) >> shift;
     format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// The condition's reason for the outcome of a download.
+pub(super) fn condition_reason(reason: FetchReason) -> ConditionReason {
+    match reason {
+        FetchReason::Fetched | FetchReason::AlreadyThere => ConditionReason::Fetched,
+        FetchReason::SchemeNotAllowed => ConditionReason::SchemeNotAllowed,
+        FetchReason::InvalidUrl => ConditionReason::InvalidUrl,
+        FetchReason::ServerUnreachable => ConditionReason::ServerUnreachable,
+        FetchReason::ServerRefused => ConditionReason::ServerRefused,
+        FetchReason::ServerFailed => ConditionReason::ServerFailed,
+        FetchReason::TooLarge => ConditionReason::TooLarge,
+        FetchReason::ChecksumMismatch => ConditionReason::ChecksumMismatch,
+        FetchReason::RepositoryNotWritable => ConditionReason::RepositoryNotWritable,
+        FetchReason::RepositoryFull => ConditionReason::RepositoryFull,
+        FetchReason::DeadlineExceeded => ConditionReason::DeadlineExceeded,
+        FetchReason::Interrupted => ConditionReason::Interrupted,
+        FetchReason::Unknown => ConditionReason::FetchPodFailed,
+    }
 }

@@ -16,6 +16,7 @@ use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
 use crate::api::vm::{State as DesiredState, names};
 use crate::controllers::vm::diagnose;
+use crate::controllers::vm::fetch::condition::condition_reason;
 use crate::controllers::vm::images::{ObservedDownload, RemoteImage, is_download_pod};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::owner;
@@ -390,24 +391,5 @@ fn exited_download(
             };
             (state, Step::Retry(uid, next), Some(RECHECK_DELAY))
         }
-    }
-}
-
-/// The condition's reason for the end of a fetch.
-fn condition_reason(reason: FetchReason) -> ConditionReason {
-    match reason {
-        FetchReason::Fetched | FetchReason::AlreadyThere => ConditionReason::Fetched,
-        FetchReason::SchemeNotAllowed => ConditionReason::SchemeNotAllowed,
-        FetchReason::InvalidUrl => ConditionReason::InvalidUrl,
-        FetchReason::ServerUnreachable => ConditionReason::ServerUnreachable,
-        FetchReason::ServerRefused => ConditionReason::ServerRefused,
-        FetchReason::ServerFailed => ConditionReason::ServerFailed,
-        FetchReason::TooLarge => ConditionReason::TooLarge,
-        FetchReason::ChecksumMismatch => ConditionReason::ChecksumMismatch,
-        FetchReason::RepositoryNotWritable => ConditionReason::RepositoryNotWritable,
-        FetchReason::RepositoryFull => ConditionReason::RepositoryFull,
-        FetchReason::DeadlineExceeded => ConditionReason::DeadlineExceeded,
-        FetchReason::Interrupted => ConditionReason::Interrupted,
-        FetchReason::Unknown => ConditionReason::FetchPodFailed,
     }
 }
