@@ -91,7 +91,7 @@ impl Context {
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
         let vms = Arc::new(PrimaryStore::default());
-        metrics::set_sources(&cluster.metrics, &vms);
+        metrics::set_sources(&cluster.metrics, &vms, cluster.now);
         Self {
             states: VmStates::new(cluster.first_backoff, cluster.jitter),
             cluster,
