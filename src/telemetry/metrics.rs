@@ -1,6 +1,7 @@
 //! The metrics of the operator, in the OpenMetrics format.
 
 use crate::telemetry::conditions::ConditionMetric;
+use crate::telemetry::pools::PoolMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -31,6 +32,8 @@ pub struct Metrics {
     objects: Family<OneLabel, Gauge>,
     /// The conditions of all VMs.
     pub conditions: ConditionMetric,
+    /// Pools and their assignments.
+    pub pools: PoolMetrics,
     /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
     /// 1 if this operator is the leader, else 0.
@@ -68,6 +71,7 @@ impl Default for Metrics {
         registry.register("vms", help, Family::clone(&vms));
         let conditions = ConditionMetric::default();
         registry.register_collector(Box::new(conditions.clone()));
+        let pools = PoolMetrics::registered(&mut registry);
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
         let vm_start = Histogram::new([
@@ -108,6 +112,7 @@ impl Default for Metrics {
             vms,
             objects,
             conditions,
+            pools,
             vm_start,
             requests,
             leader,

@@ -3,3 +3,4 @@
 pub mod conditions;
 pub mod logs;
 pub mod metrics;
+pub mod pools;

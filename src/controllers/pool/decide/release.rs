@@ -1,0 +1,100 @@
+//! (pure) The end of assignments.
+//!
+//! The VM is restarted or stopped first, if its pool says so. An annotation of the VM marks the write, so that it happens once. Then
+//! `status.assignment` of the VM is cleared, and the user has lost the VM. A `VmAssignment` that no longer has its VM is deleted.
+
+use crate::api::pool::names;
+use crate::api::pool::{OnExpiry, OnRelease};
+use crate::controllers::pool::action::{Action, Check, SpecChange, Why};
+use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+
+/// The next step of the end of the VM's assignment, if it has to end. `has_demand` says whether users wait.
+pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
+    let held = vm.held.as_ref().filter(|_| !vm.is_ending)?;
+    if held.pool != facts.pool.id.name {
+        return None;
+    }
+    let claims = facts.claims.iter();
+    let Some(uid) = &held.claim else {
+        // Another VM is the one that the user keeps.
+        let mut own = claims.filter(|claim| claim.pool == held.pool && claim.user == held.user);
+        let other = own.find(|claim| claim.status.vm.is_some() && !claim.names(vm))?;
+        let check = Check::ClaimIs(other.id.clone());
+        return Some(release(facts, vm, held, Why::Duplicate, check, has_demand));
+    };
+    let claim = claims.clone().find(|claim| claim.id.uid == *uid);
+    match claim.filter(|claim| !claim.is_ending) {
+        None => {
+            let name = names::assignment(&held.pool, &held.user);
+            let uid = uid.clone();
+            let check = Check::ClaimGone { name, uid };
+            let why = Why::Released;
+            Some(release(facts, vm, held, why, check, has_demand))
+        }
+        // The user never had this VM, because the assignment names another one.
+        Some(claim) if !claim.names(vm) || !claim.is_named_by(vm) => Some(Action::Free {
+            vm: vm.id.clone(),
+            user: held.user.clone(),
+            why: Why::Duplicate,
+            check: Check::ClaimIs(claim.id.clone()),
+        }),
+        Some(_) if vm.is_released() => expire(facts, vm, Why::Expired),
+        Some(_) if facts.own_rules().on_expiry == OnExpiry::Release && facts.is_expired(vm) => {
+            expire(facts, vm, Why::Expired)
+        }
+        Some(_) => None,
+    }
+}
+
+/// The next step of the end of an expired assignment. It can be one of another pool.
+pub(super) fn expire(facts: &Facts, vm: &Vm, why: Why) -> Option<Action> {
+    let held = vm.held.as_ref()?;
+    // A console connection since then would have changed the assignment's last use.
+    let holder = facts.holder(vm).map(|claim| claim.id.clone());
+    let check = holder.map_or(Check::None, Check::ClaimIs);
+    Some(release(facts, vm, held, why, check, why == Why::Reclaimed))
+}
+
+/// The next step of the end of the VM's assignment.
+fn release(
+    facts: &Facts,
+    vm: &Vm,
+    held: &Held,
+    why: Why,
+    check: Check,
+    has_demand: bool,
+) -> Action {
+    let rules = facts.rules_of(held).unwrap_or_default();
+    let spec = match rules.on_release {
+        OnRelease::Restart if !vm.is_stopped => {
+            Some(SpecChange::Restart(vm.restart_request.saturating_add(1)))
+        }
+        OnRelease::Stop if vm.state_is_running && !has_demand => Some(SpecChange::Stop),
+        _ => None,
+    };
+    let id = vm.id.clone();
+    match spec.filter(|_| !vm.is_released()) {
+        Some(spec) => Action::Change {
+            vm: id,
+            spec,
+            released: Some(held.release_key()),
+            why,
+        },
+        None => Action::Free {
+            vm: id,
+            user: held.user.clone(),
+            why,
+            check,
+        },
+    }
+}
+
+/// Deletes the assignment.
+pub(super) fn delete(claim: &Claim, why: Why, check: Check) -> Action {
+    Action::Delete {
+        claim: claim.id.clone(),
+        user: claim.user.clone(),
+        why,
+        check,
+    }
+}
