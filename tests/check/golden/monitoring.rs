@@ -16,6 +16,10 @@ fn served() -> BTreeSet<String> {
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);
+    metrics.pools.set_vms("desktops", "free", 1);
+    metrics.pools.set_waiting("desktops", 0);
+    metrics.pools.assigned("desktops", 0.1);
+    metrics.pools.conflict("desktops");
     metrics.conditions.set_source(|sample| {
         sample(&[
             ("namespace", ""),

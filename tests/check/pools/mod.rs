@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `world` | a small cluster: objects, and the effects of writes |
 //! | `explore` | steps, mutations of rules, and the breadth-first search |
+//! | `later` | definitions that are missing at the start |
 //! | `properties` | properties of `decide` for random facts |
 //!
 //! These properties are checked in each state, or for each write:
@@ -19,6 +20,7 @@
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
 mod explore;
+mod later;
 mod properties;
 mod world;
 

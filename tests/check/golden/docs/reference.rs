@@ -2,10 +2,12 @@
 
 use super::super::fields::LATER;
 use super::{cell, schema_rows};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use std::fmt::Write;
 use vm_operator::api::conditions::{self, ConditionReason};
+use vm_operator::api::pool;
 use vm_operator::api::runner::metrics;
 use vm_operator::api::vm::{self, names};
 use vm_operator::settings::Settings;
@@ -50,7 +52,7 @@ const VM_METRICS: &str = "\n### Metrics of each VM\n\n\
 /// The file's text.
 pub(super) fn reference() -> String {
     let mut text = HEAD.to_owned();
-    text += &objects();
+    text += &objects(&vm::crd());
     text += LATER_HEAD;
     for (field, why) in LATER {
         writeln!(text, "| `{field}` | {} |", cell(why)).unwrap();
@@ -105,14 +107,21 @@ pub(super) fn reference() -> String {
         writeln!(text, "| `{name}` | {} | {labels} | {what} |", kind.as_str()).unwrap();
     }
     text += &constants("Labels", "", names::LABELS, "Label: ");
+    text += &pools();
     let annotations = "The operator ignores annotations of users with the same prefixes.\n\n";
     text += &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation");
     text
 }
 
-/// The fields of a VM.
-fn objects() -> String {
-    let crd = serde_json::to_value(vm::crd()).unwrap_or_default();
+/// The kinds of pools.
+fn pools() -> String {
+    let definitions = pool::definitions();
+    definitions.iter().map(objects).collect()
+}
+
+/// The fields of a kind.
+fn objects(crd: &CustomResourceDefinition) -> String {
+    let crd = serde_json::to_value(crd).unwrap_or_default();
     let kind = crd
         .pointer("/spec/names/kind")
         .and_then(serde_json::Value::as_str)
@@ -161,6 +170,10 @@ fn metrics() -> String {
     metrics.requested("get", "vms");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);
+    metrics.pools.set_vms("desktops", "free", 1);
+    metrics.pools.set_waiting("desktops", 0);
+    metrics.pools.assigned("desktops", 0.1);
+    metrics.pools.conflict("desktops");
     metrics.conditions.set_source(|sample| {
         sample(&[
             ("namespace", ""),
