@@ -10,8 +10,6 @@ pub const ACTION_ASSIGN: &str = "Assign";
 
 /// Annotation of an assignment that the operator has created for a `status.assignment` of the Java VM-Operator.
 pub const ANNOTATION_ADOPTED: &str = "vmoperator.jdrupes.org/adopted";
-/// Annotation of a VM: the UID of the assignment for whose end the VM is restarted or stopped.
-pub const ANNOTATION_RELEASED: &str = "vmoperator.jdrupes.org/released-by";
 
 /// Hexadecimal digits of the hash in the name of an assignment.
 const HASH_DIGITS: usize = 32;

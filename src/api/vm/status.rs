@@ -123,6 +123,10 @@ pub struct Assignment {
     /// Whether the desktop agent logs the user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
+    /// Value of `spec.vm.restartRequest` that has to be fulfilled before the next user gets the VM, because its pool has
+    /// `onRelease: Restart`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<i64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

@@ -51,8 +51,6 @@ pub enum Action {
         vm: Version,
         /// The change.
         spec: SpecChange,
-        /// The release that causes the change: see [`Held::release_key`].
-        released: Option<String>,
         /// The cause, for an event.
         why: Why,
     },
@@ -62,6 +60,8 @@ pub enum Action {
         vm: Version,
         /// Name of the user who had the VM.
         user: String,
+        /// The restart request that has to be fulfilled before the next user gets the VM.
+        restart: Option<i64>,
         /// The cause.
         why: Why,
         /// The condition at the time of the write.

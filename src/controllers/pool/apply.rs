@@ -58,22 +58,18 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Appl
         Action::Assign { vm, held } => {
             write_assignment(vm, &assignment(held), ctx).await?;
         }
-        Action::Change {
-            vm,
-            spec,
-            released,
-            why,
-        } => change_spec(vm, *spec, released.as_deref(), *why, ctx).await?,
+        Action::Change { vm, spec, why } => change_spec(vm, *spec, *why, ctx).await?,
         Action::Free {
             vm,
             user,
+            restart,
             why,
             check,
         } => {
             if !holds(check, ctx).await? {
                 return Ok(Applied::Outdated);
             }
-            free(vm, user, *why, ctx).await?;
+            free(vm, user, *restart, *why, ctx).await?;
         }
         Action::Delete {
             claim,
@@ -168,7 +164,7 @@ async fn own(claim: &Version, pool: &VmPool, ctx: &Context) -> Result<(), Error>
 fn assignment(held: &Held) -> Value {
     json!({
         "pool": held.pool, "user": held.user, "uid": held.claim, "lastUsed": held.since.map(|time| seconds(time.as_second())),
-        "login": held.login.then_some(true),
+        "login": held.login.then_some(true), "restart": null,
     })
 }
 
@@ -192,30 +188,29 @@ async fn write_assignment(vm: &Version, assignment: &Value, ctx: &Context) -> Re
 ///
 /// # Errors
 /// If the request fails.
-pub async fn free(vm: &Version, user: &str, why: Why, ctx: &Context) -> Result<(), Error> {
-    let nothing = json!({"pool": null, "user": null, "uid": null, "lastUsed": null, "login": null});
+pub async fn free(
+    vm: &Version,
+    user: &str,
+    restart: Option<i64>,
+    why: Why,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let nothing = json!({
+        "pool": null, "user": null, "uid": null, "lastUsed": null, "login": null, "restart": restart,
+    });
     write_assignment(vm, &nothing, ctx).await?;
     let note = format!("{user} no longer has the VM: {why}");
     report_on_vm(vm, why.as_str(), &note, ctx).await;
     Ok(())
 }
 
-async fn change_spec(
-    vm: &Version,
-    spec: SpecChange,
-    released: Option<&str>,
-    why: Why,
-    ctx: &Context,
-) -> Result<(), Error> {
+async fn change_spec(vm: &Version, spec: SpecChange, why: Why, ctx: &Context) -> Result<(), Error> {
     let (machine, action) = match spec {
         SpecChange::Start => (json!({"state": "Running"}), "starts the VM"),
         SpecChange::Stop => (json!({"state": "Stopped"}), "stops the VM"),
         SpecChange::Restart(request) => (json!({"restartRequest": request}), "restarts the VM"),
     };
-    let mut metadata = json!({"resourceVersion": vm.version});
-    if let Some(released) = released {
-        metadata["annotations"] = json!({names::ANNOTATION_RELEASED: released});
-    }
+    let metadata = json!({"resourceVersion": vm.version});
     let body = json!({"metadata": metadata, "spec": {"vm": machine}});
     ctx.writer()
         .merge::<MemberView, MemberView>(&ctx.vms, &vm.name, &body)

@@ -76,7 +76,7 @@ pub struct Vm {
     pub problem: Option<String>,
     /// The last restart request of the spec.
     pub restart_request: i64,
-    /// Whether a requested restart has not been carried out.
+    /// Whether a requested or needed restart has not been carried out.
     pub is_restarting: bool,
     /// Whether a console is connected.
     pub is_connected: bool,
@@ -84,8 +84,8 @@ pub struct Vm {
     pub connection_changed: Option<Timestamp>,
     /// The user that has the VM, as its status says.
     pub held: Option<Held>,
-    /// The release for which the VM was restarted or stopped: see [`Held::release_key`].
-    pub released: Option<String>,
+    /// The restart request that has to be fulfilled before the next user gets the VM.
+    pub restart_needed: Option<i64>,
 }
 
 /// `status.assignment` of a VM.
@@ -126,24 +126,6 @@ pub struct Claim {
     pub is_bound: bool,
     /// Its status.
     pub status: VmAssignmentStatus,
-}
-
-impl Held {
-    /// The text that marks the release of this holding.
-    #[must_use]
-    pub fn release_key(&self) -> String {
-        let java = || format!("{}/{}", self.pool, self.user);
-        self.claim.clone().unwrap_or_else(java)
-    }
-}
-
-impl Vm {
-    /// Whether the VM was restarted or stopped for the end of its assignment, which is irrevocable then.
-    #[must_use]
-    pub fn is_released(&self) -> bool {
-        let held = self.held.as_ref();
-        held.is_some_and(|held| self.released.as_ref() == Some(&held.release_key()))
-    }
 }
 
 impl Claim {

@@ -105,6 +105,7 @@ pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
     let is_current = |ready: &&Condition| ready.observed_generation == vm.metadata.generation;
     let requested = vm.spec.vm.restart_request.unwrap_or_default();
     let done = status.observed_restart_request.unwrap_or_default();
+    let needed = status.assignment.restart;
     let state_is_running = vm.spec.vm.state == Some(State::Running);
     let is_shut_down = status
         .guest_shutdown
@@ -122,11 +123,12 @@ pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
         is_stopped,
         problem: ready.and_then(problem),
         restart_request: requested.max(done),
-        is_restarting: requested > done && !is_stopped,
+        is_restarting: (requested > done && !is_stopped)
+            || needed.is_some_and(|needed| needed > done),
         is_connected: conditions::is_true(&status.conditions, conditions::CONSOLE_CONNECTED),
         connection_changed: console.map(|console| console.last_transition_time.0),
         held: held(&status.assignment),
-        released: vm.annotations().get(names::ANNOTATION_RELEASED).cloned(),
+        restart_needed: needed,
     }
 }
 

@@ -70,7 +70,7 @@ impl Reconciler for Orphans {
         // The pool can be newer than the store.
         let found = ctx.writer().find::<VmPool, VmPool>(&held.pool).await?;
         if found.is_none() {
-            apply::free(&vm.id, &held.user, Why::PoolDeleted, ctx).await?;
+            apply::free(&vm.id, &held.user, None, Why::PoolDeleted, ctx).await?;
         }
         Ok(Outcome::Done)
     }

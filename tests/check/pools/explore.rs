@@ -375,7 +375,7 @@ impl<'a> Explorer<'a> {
         }
         for (pool, user, vm) in had.iter().filter(|holding| !have.contains(holding)) {
             let (claim, state) = (before.claims[*pool][*user], before.vms[*vm]);
-            if !before.pools[*pool] || state.released == claim.uid {
+            if !before.pools[*pool] {
                 continue;
             }
             let since = state.held.map_or(0, |held| held.since);

@@ -1,8 +1,6 @@
 //! Properties of `decide` for random facts, possible ones and impossible ones.
 
-use super::world::{
-    ClaimS, HeldS, Objects, POOLS, PoolRules, USERS, VMS, claim_index, index, retention,
-};
+use super::world::{ClaimS, HeldS, Objects, POOLS, PoolRules, USERS, VMS, claim_index, index};
 use super::{FIRST, SECOND};
 use proptest::prelude::*;
 use vm_operator::api::pool::{OnExpiry, OnRelease};
@@ -22,7 +20,7 @@ fn any_vm(uid: u8) -> impl Strategy<Value = super::world::VmS> {
     });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let held = proptest::option::of(held);
-    (held, flags, 0..14_u8, 0..3_u8).prop_map(move |(held, flags, changed, released)| {
+    (held, flags, 0..14_u8, any::<bool>()).prop_map(move |(held, flags, changed, needs_restart)| {
         let (runs, connected, restarting) = flags;
         super::world::VmS {
             uid,
@@ -32,11 +30,7 @@ fn any_vm(uid: u8) -> impl Strategy<Value = super::world::VmS> {
             connected,
             changed,
             restarting,
-            released: if released == 0 {
-                held.map_or(0, |held| held.claim)
-            } else {
-                0
-            },
+            needs_restart: needs_restart && held.is_none(),
             session: (0, 0),
         }
     })
@@ -158,9 +152,8 @@ proptest! {
                 };
                 let at = index(&vm.name);
                 let keeps = matches!(&action, Action::Assign { held, .. } if vm_of(&facts, &vm.name).held.as_ref().is_some_and(|it| it.claim == held.claim));
-                let is_committed = vm_of(&facts, &vm.name).is_released();
                 let ended = has_ended(&objects, &rules, at, NOW);
-                prop_assert!(keeps || is_committed || ended || !is_held(&objects, at), "{action:?}");
+                prop_assert!(keeps || ended || !is_held(&objects, at), "{action:?}");
             }
         }
     }
@@ -173,7 +166,7 @@ proptest! {
         objects.vms[2].uid = 0;
         objects.claims = Default::default();
         let held = HeldS { pool: 0, user: 0, claim: 4, since: 1 };
-        objects.vms[0] = super::world::VmS { held: Some(held), connected: false, restarting: false, changed: 3, released: 0, ..objects.vms[0] };
+        objects.vms[0] = super::world::VmS { held: Some(held), connected: false, restarting: false, changed: 3, needs_restart: false, ..objects.vms[0] };
         objects.claims[0][0] = ClaimS { uid: 4, version: 1, vm: 1, vm_uid: 1, bound: true, used: 3, ..ClaimS::default() };
         objects.claims[0][1] = ClaimS { uid: 5, version: 1, created: 2, ..ClaimS::default() };
         let end = 3 + rules[0].retention;
@@ -188,7 +181,7 @@ proptest! {
         let is_taken = decision.actions.iter().any(takes);
         prop_assert_eq!(is_taken, now >= end, "{:?}", decision);
         if now < end {
-            let deadline = retention(&rules[0]).end(facts.now) - (facts.now - retention(&PoolRules { retention: 0, ..rules[0] }).end(facts.now));
+            let deadline = super::world::at(end);
             prop_assert!(decision.deadline.is_some_and(|time| time <= deadline));
         }
     }

@@ -21,8 +21,8 @@ pub struct VmS {
     pub connected: bool,
     pub changed: u8,
     pub restarting: bool,
-    /// UID of the claim for which the VM was restarted or stopped.
-    pub released: u8,
+    /// Whether a restart is needed that nobody has requested.
+    pub needs_restart: bool,
     /// UID and pool of the claim whose session is in the memory of the guest.
     pub session: (u8, u8),
 }
@@ -67,7 +67,7 @@ pub struct PoolRules {
     pub prewarm: usize,
 }
 
-fn at(tick: u8) -> Timestamp {
+pub fn at(tick: u8) -> Timestamp {
     Timestamp::from_second(1_000_000 + i64::from(tick)).unwrap()
 }
 
@@ -98,7 +98,7 @@ fn id(name: String, uid: u8, version: u8) -> Version {
     Version { name, uid, version }
 }
 
-pub fn retention(rules: &PoolRules) -> Retention {
+fn retention(rules: &PoolRules) -> Retention {
     let exact = SignedDuration::from_secs(rules.retention.into());
     Retention::For {
         months: 0,
@@ -146,7 +146,7 @@ impl Objects {
             is_stopped: !vm.runs,
             problem: None,
             restart_request: 0,
-            is_restarting: vm.restarting && vm.runs,
+            is_restarting: vm.needs_restart || (vm.restarting && vm.runs),
             is_connected: vm.connected,
             connection_changed: Some(at(vm.changed)),
             held: vm.held.map(|held| Held {
@@ -156,7 +156,7 @@ impl Objects {
                 since: Some(at(held.since)),
                 login: false,
             }),
-            released: (vm.released > 0).then(|| vm.released.to_string()),
+            restart_needed: vm.needs_restart.then_some(1),
         }
     }
 
@@ -275,6 +275,7 @@ impl Objects {
                 self.claims[pool][user] = reported(self.claims[pool][user], status);
             }
             Action::Assign { vm, held } => {
+                self.vms[index(&vm.name)].needs_restart = false;
                 self.vms[index(&vm.name)].held = Some(HeldS {
                     pool: index(&held.pool) as u8,
                     user: index(&held.user) as u8,
@@ -282,20 +283,22 @@ impl Objects {
                     since: held.since.map_or(0, tick),
                 });
             }
-            Action::Change {
-                vm, spec, released, ..
-            } => {
+            Action::Change { vm, spec, .. } => {
                 let vm = &mut self.vms[index(&vm.name)];
                 match spec {
                     SpecChange::Start => vm.runs = true,
                     SpecChange::Stop => vm.runs = false,
-                    SpecChange::Restart(_) => vm.restarting = true,
-                }
-                if let Some(released) = released {
-                    vm.released = released.parse().unwrap_or(u8::MAX);
+                    SpecChange::Restart(_) => {
+                        vm.restarting = vm.runs;
+                        vm.needs_restart = false;
+                    }
                 }
             }
-            Action::Free { vm, .. } => self.vms[index(&vm.name)].held = None,
+            Action::Free { vm, restart, .. } => {
+                let vm = &mut self.vms[index(&vm.name)];
+                vm.held = None;
+                vm.needs_restart = restart.is_some();
+            }
             Action::Delete { claim, .. } => {
                 let (pool, user) = claim_index(&claim.name);
                 self.claims[pool][user] = ClaimS::default();

@@ -39,6 +39,7 @@ pub fn decide(facts: &Facts) -> Decision {
     let demand = queue.iter().filter(is_waiting).count();
     for vm in facts.vms_by_name() {
         actions.extend(release::end(facts, vm, demand > 0));
+        actions.extend(release::restart(vm));
     }
     actions.extend(adopt(facts, &queue));
     let mut candidates = Candidates::new(facts);
@@ -226,13 +227,8 @@ fn start(vm: &Vm, why: Why) -> Action {
     } else {
         SpecChange::Start
     };
-    let (vm, released) = (vm.id.clone(), None);
-    Action::Change {
-        vm,
-        spec,
-        released,
-        why,
-    }
+    let vm = vm.id.clone();
+    Action::Change { vm, spec, why }
 }
 
 /// Changes the login of the guest after a change of the pool.

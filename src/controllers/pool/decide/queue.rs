@@ -22,8 +22,7 @@ pub(super) fn is_usable(facts: &Facts, vm: &Vm) -> bool {
 
 /// Whether a user can get the VM after its restart, which is in progress.
 fn is_awaited(vm: &Vm) -> bool {
-    let ends = vm.held.is_none() || vm.is_released();
-    vm.is_restarting && ends && vm.is_member && !vm.is_ending
+    vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending
 }
 
 /// Whether the VM has an expired assignment, whose pool restarts the VM before the next user gets it, or does not.

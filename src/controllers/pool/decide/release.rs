@@ -1,7 +1,8 @@
 //! (pure) The end of assignments.
 //!
-//! The VM is restarted or stopped first, if its pool says so. An annotation of the VM marks the write, so that it happens once. Then
-//! `status.assignment` of the VM is cleared, and the user has lost the VM. A `VmAssignment` that no longer has its VM is deleted.
+//! With `onRelease: Stop` the VM is stopped first. Then `status.assignment` of the VM is cleared, and the user has lost the VM. With
+//! `onRelease: Restart` that write also has the number of the restart request that follows. Nobody gets the VM before it is fulfilled. A
+//! `VmAssignment` that no longer has its VM is deleted.
 
 use crate::api::pool::names;
 use crate::api::pool::{OnExpiry, OnRelease};
@@ -35,10 +36,10 @@ pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
         Some(claim) if !claim.names(vm) || !claim.is_named_by(vm) => Some(Action::Free {
             vm: vm.id.clone(),
             user: held.user.clone(),
+            restart: None,
             why: Why::Duplicate,
             check: Check::ClaimIs(claim.id.clone()),
         }),
-        Some(_) if vm.is_released() => expire(facts, vm, Why::Expired),
         Some(_) if facts.own_rules().on_expiry == OnExpiry::Release && facts.is_expired(vm) => {
             expire(facts, vm, Why::Expired)
         }
@@ -64,29 +65,29 @@ fn release(
     check: Check,
     has_demand: bool,
 ) -> Action {
-    let rules = facts.rules_of(held).unwrap_or_default();
-    let spec = match rules.on_release {
-        OnRelease::Restart if !vm.is_stopped => {
-            Some(SpecChange::Restart(vm.restart_request.saturating_add(1)))
-        }
-        OnRelease::Stop if vm.state_is_running && !has_demand => Some(SpecChange::Stop),
-        _ => None,
-    };
+    let on_release = facts.rules_of(held).unwrap_or_default().on_release;
     let id = vm.id.clone();
-    match spec.filter(|_| !vm.is_released()) {
-        Some(spec) => Action::Change {
-            vm: id,
-            spec,
-            released: Some(held.release_key()),
-            why,
-        },
-        None => Action::Free {
-            vm: id,
-            user: held.user.clone(),
-            why,
-            check,
-        },
+    if on_release == OnRelease::Stop && vm.state_is_running && !has_demand {
+        let spec = SpecChange::Stop;
+        return Action::Change { vm: id, spec, why };
     }
+    let restarts = on_release == OnRelease::Restart && !vm.is_stopped;
+    Action::Free {
+        vm: id,
+        user: held.user.clone(),
+        restart: restarts.then(|| vm.restart_request.saturating_add(1)),
+        why,
+        check,
+    }
+}
+
+/// The restart of a VM that a user has lost.
+pub(super) fn restart(vm: &Vm) -> Option<Action> {
+    let request = vm.restart_needed?;
+    let is_due = vm.held.is_none() && !vm.is_ending && vm.restart_request < request;
+    let (spec, why) = (SpecChange::Restart(request), Why::Released);
+    let vm = vm.id.clone();
+    is_due.then_some(Action::Change { vm, spec, why })
 }
 
 /// Deletes the assignment.

@@ -147,9 +147,9 @@ fn change_of_vm(
         }
     }
     let restarts = pool.is_some_and(|pool| pool["spec"]["onRelease"] == "Restart");
-    let released = before["metadata"]["annotations"]["vmoperator.jdrupes.org/released-by"].clone();
-    (lost && restarts && released != uid(before))
-        .then(|| format!("{name} changes its user without a restart"))
+    let restart = |vm: &Value| vm["status"]["assignment"]["restart"].is_null();
+    (lost && restarts && uid(after).is_null() && restart(after))
+        .then(|| format!("{name} loses its user without a restart"))
 }
 
 /// No user has two VMs.

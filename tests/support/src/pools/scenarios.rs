@@ -217,7 +217,7 @@ pub const SCENARIOS: &[Scenario] = &[
         RESTART,
         ASSIGNED,
         &[Step::Act(anna_leaves), BERTA],
-        "Exhausted",
+        "Usable",
         (VM, r#""restartRequest":1"#),
     ),
     scenario(
@@ -225,7 +225,7 @@ pub const SCENARIOS: &[Scenario] = &[
         MINUTE,
         ASSIGNED,
         &[BERTA],
-        "Exhausted",
+        "Usable",
         (OF_BERTA, IS_ASSIGNED),
     ),
     scenario(
@@ -233,7 +233,7 @@ pub const SCENARIOS: &[Scenario] = &[
         RESTART,
         ASSIGNED,
         &[BERTA],
-        "Exhausted",
+        "Usable",
         (OF_BERTA, IS_ASSIGNED),
     ),
     scenario(
