@@ -1,6 +1,6 @@
 //! (client) Carries out the actions. Each is one merge patch, creation or deletion with a precondition.
 
-use crate::api::pool::{VmAssignmentSpec, names};
+use crate::api::pool::{VmAssignmentSpec, VmAssignmentStatus, names};
 use crate::api::{VirtualMachine, VmAssignment, VmPool};
 use crate::controllers::pool::action::{Action, Change, Check, SpecChange, Why};
 use crate::controllers::pool::context::Context;
@@ -15,6 +15,7 @@ use kube::api::Patch;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +40,7 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Appl
             status,
             change,
         } => {
-            let (vm, expires) = (status.vm.as_ref(), status.expires.as_ref());
-            let body = json!({
-                "metadata": {"resourceVersion": claim.version},
-                "status": {
-                    "vm": vm, "lastUsed": status.last_used, "expires": expires, "conditions": status.conditions,
-                },
-            });
-            let patch = Patch::Merge(body);
-            let written = ctx
-                .writer()
-                .patch_subresource::<VmAssignment, _>(&ctx.claims, "status", &claim.name, &patch)
-                .await?;
+            let written = write_status(claim, status, ctx).await?;
             if let Some(change) = change {
                 report_change(*change, user, &written, pool, ctx).await;
             }
@@ -80,20 +70,52 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Appl
             if !holds(check, ctx).await? {
                 return Ok(Applied::Outdated);
             }
-            let (writer, uid) = (ctx.writer(), only(&claim.uid));
-            writer
-                .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
-                .await?;
-            ctx.cluster
-                .metrics
-                .pools
-                .ended(&pool.name_any(), why.as_str());
-            let note = format!("the assignment of {user} ends: {why}");
-            let pool = pool.object_ref(&());
-            events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
+            delete(claim, user, *why, pool, ctx).await?;
         }
     }
     Ok(Applied::Written)
+}
+
+async fn write_status(
+    claim: &Version,
+    status: &VmAssignmentStatus,
+    ctx: &Context,
+) -> Result<Arc<AssignmentView>, Error> {
+    let VmAssignmentStatus {
+        vm,
+        last_used,
+        expires,
+        conditions,
+    } = status;
+    // A field without a value is removed.
+    let status =
+        json!({"vm": vm, "lastUsed": last_used, "expires": expires, "conditions": conditions});
+    let body = json!({"metadata": {"resourceVersion": claim.version}, "status": status});
+    let patch = Patch::Merge(body);
+    ctx.writer()
+        .patch_subresource::<VmAssignment, _>(&ctx.claims, "status", &claim.name, &patch)
+        .await
+}
+
+async fn delete(
+    claim: &Version,
+    user: &str,
+    why: Why,
+    pool: &VmPool,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let (writer, uid) = (ctx.writer(), only(&claim.uid));
+    writer
+        .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
+        .await?;
+    ctx.cluster
+        .metrics
+        .pools
+        .ended(&pool.name_any(), why.as_str());
+    let note = format!("the assignment of {user} ends: {why}");
+    let pool = pool.object_ref(&());
+    events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
+    Ok(())
 }
 
 /// Whether the API server confirms the condition of an action.

@@ -14,6 +14,10 @@ use crate::k8s::error::Error;
 use crate::k8s::state::States;
 use kube::runtime::reflector::Store;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// A list of pools does not report deletions, which happened while the watch was broken.
+const RECHECK_DELAY: Duration = Duration::from_secs(600);
 
 /// The controller.
 pub struct Orphans {
@@ -65,7 +69,7 @@ impl Reconciler for Orphans {
             return Ok(Outcome::Done);
         };
         if ctx.pools.get(&ctx.key(&held.pool)).is_some() {
-            return Ok(Outcome::Done);
+            return Ok(Outcome::Recheck(RECHECK_DELAY));
         }
         // The pool can be newer than the store.
         let found = ctx.writer().find::<VmPool, VmPool>(&held.pool).await?;

@@ -5,6 +5,7 @@ use crate::controllers::pool::context::Context;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
+use crate::k8s::store::children::Change;
 use crate::k8s::tasks::Tasks;
 use crate::k8s::watch::listed_in;
 use futures::{Stream, StreamExt};
@@ -33,24 +34,43 @@ pub fn watch(
     let (cluster, namespaces) = (&ctx.cluster, ctx.watched_namespace());
     let config = watcher::Config::default();
     let claims = listed_in::<AssignmentView>(cluster, &namespaces, &config);
-    let of_claims = changes.clone();
+    let (of_claims, known) = (changes.clone(), ctx.clone());
+    let (orphans, orphaned) = Changes::new(ctx.vms.clone());
+    let of_claim = orphans.clone();
     let claims = follow::children(
         cluster.clone(),
         "vmassignments",
         claims,
         ctx.claims.clone(),
-        move |_, change| of_claims.of(change),
+        move |_, change| {
+            match &change {
+                Change::Group(pool) => report_orphans(pool, &known, &of_claim),
+                Change::Relisted => of_claim.all(|_| true),
+                Change::None => {}
+            }
+            of_claims.of(change);
+        },
     );
     tasks.spawn("watch of vmassignments".to_owned(), claims);
     let pools = listed_in::<VmPool>(cluster, &namespaces, &config);
     let (rules, of_pools) = (changes.clone(), ctx.clone());
     let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
     // Members that two pools share follow the rules of both.
-    let pools =
-        pools.inspect(move |pool| report_sharing(&ObjectKey::from(pool), &of_pools, &rules));
+    let pools = pools.inspect(move |pool| {
+        let pool = ObjectKey::from(pool);
+        report_sharing(&pool, &of_pools, &rules);
+        report_orphans(&pool, &of_pools, &orphans);
+    });
     Watched {
         pools: futures::stream::select(pools, changed),
-        vms: vms(ctx, changes),
+        vms: futures::stream::select(vms(ctx, changes), orphaned),
+    }
+}
+
+/// Reports the VMs that the pool has assigned, if it does not exist.
+fn report_orphans(pool: &ObjectKey, ctx: &Context, changes: &Changes<MemberView>) {
+    if ctx.pools.get(pool).is_none() {
+        changes.all(|vm| vm.status.assignment.pool.as_deref() == Some(pool.name()));
     }
 }
 

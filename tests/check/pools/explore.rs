@@ -3,7 +3,7 @@
 mod steps;
 
 use super::world::{HeldS, Objects, POOLS, PoolRules, USERS, VMS, claim_index, index, reported};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use vm_operator::api::pool::OnRelease;
 use vm_operator::controllers::pool::action::{Action, Check, SpecChange};
 use vm_operator::controllers::pool::decide::decide;
@@ -89,6 +89,8 @@ pub struct Explorer<'a> {
     mutation: Option<Mutation>,
     pending: Vec<Pending>,
     decided: HashMap<(Objects, usize, u8), Vec<Action>>,
+    /// Worlds from which the controllers come to rest.
+    well: HashSet<World>,
 }
 
 type Next = (String, World, Option<String>);
@@ -107,6 +109,7 @@ impl<'a> Explorer<'a> {
             mutation,
             pending: Vec::new(),
             decided: HashMap::new(),
+            well: HashSet::new(),
         }
     }
 

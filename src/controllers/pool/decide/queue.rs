@@ -1,7 +1,7 @@
 //! (pure) The VMs that waiting assignments can get.
 
 use crate::api::pool::OnRelease;
-use crate::controllers::pool::facts::{Claim, Facts, Vm};
+use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -32,18 +32,24 @@ fn is_expired(facts: &Facts, vm: &Vm, restarts: bool) -> bool {
     (on_release == OnRelease::Restart && !vm.is_stopped) == restarts && facts.is_expired(vm)
 }
 
-/// Whether the Java VM-Operator has assigned the VM to the user of that assignment.
+/// Whether the VM is already assigned to the user: by the Java VM-Operator, or for this assignment, whose status has lost the VM.
 pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, claim: &Claim) -> bool {
-    vm.held.as_ref().is_some_and(|held| {
+    let by_java = |held: &Held| {
         held.claim.is_none() && held.pool == facts.pool.id.name && held.user == claim.user
-    })
+    };
+    claim.is_named_by(vm) || vm.held.as_ref().is_some_and(by_java)
 }
 
-/// The VM that the user has from the Java VM-Operator: the one with a connected console, else the one that was used last.
+/// The VM that the user already has: the one that names the assignment, else the one with a connected console, else the one that was used
+/// last.
 pub(super) fn adoptable<'a>(facts: &'a Facts, claim: &Claim) -> Option<&'a Vm> {
     let vms = facts.vms.iter().filter(|vm| !vm.is_ending);
     vms.filter(|vm| is_adoptable(facts, vm, claim))
-        .max_by_key(|vm| (vm.is_connected, facts.last_use(vm), Reverse(&vm.id.name)))
+        .max_by_key(|vm| {
+            let is_named = claim.is_named_by(vm);
+            let name = Reverse(&vm.id.name);
+            (is_named, vm.is_connected, facts.last_use(vm), name)
+        })
 }
 
 /// The VMs that the next assignments of the queue get, in this order.

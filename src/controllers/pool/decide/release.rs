@@ -32,8 +32,8 @@ pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
             let why = Why::Released;
             Some(release(facts, vm, held, why, check, has_demand))
         }
-        // The user never had this VM, because the assignment names another one.
-        Some(claim) if !claim.names(vm) || !claim.is_named_by(vm) => Some(Action::Free {
+        // The user has another VM, and never had this one. Only an assignment that is bound never changes its VM.
+        Some(claim) if claim.is_bound && !claim.names(vm) => Some(Action::Free {
             vm: vm.id.clone(),
             user: held.user.clone(),
             restart: None,

@@ -182,8 +182,14 @@ impl Explorer<'_> {
         let mut world = from.clone();
         let mut trace = Vec::new();
         world.left = Budget::default();
+        let mut path = Vec::new();
         for round in 0..2 {
             for _ in 0..120 {
+                if self.well.contains(&world) {
+                    self.well.extend(path);
+                    return Ok(());
+                }
+                path.push(world.clone());
                 match self.recovery_step(&world) {
                     None => break,
                     Some((step, next, wrong)) => {
@@ -204,8 +210,11 @@ impl Explorer<'_> {
                 trace.push("much time passes".to_owned());
             }
         }
-        self.goal_difference(&world)
-            .map_or(Ok(()), |what| Err((what, trace)))
+        if let Some(what) = self.goal_difference(&world) {
+            return Err((what, trace));
+        }
+        self.well.extend(path);
+        Ok(())
     }
 
     fn recovery_step(&mut self, world: &World) -> Option<Next> {
