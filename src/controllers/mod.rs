@@ -1,7 +1,9 @@
 //! One folder for each kind of object. Controllers never import each other: they meet through objects of the API server.
 
+pub mod pool;
 pub mod vm;
 
+use crate::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 /// A controller, as `--controllers` names it.
@@ -9,10 +11,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 pub enum ControllerName {
     /// Virtual machines.
     Vm,
+    /// Pools of virtual machines.
+    Pool,
 }
 
 /// The definitions of all kinds of ours.
 #[must_use]
 pub fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![crate::api::vm::crd(), crate::api::report::crd()]
+    [api::vm::crd(), api::report::crd()]
+        .into_iter()
+        .chain(api::pool::definitions())
+        .collect()
 }

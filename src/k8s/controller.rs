@@ -69,6 +69,12 @@ pub trait Reconciler: Send + Sync + 'static {
     /// The store of the objects.
     fn objects(&self) -> Store<Self::Object>;
 
+    /// Returns when the stores are complete that leadership does not wait for, see
+    /// [`Registry::add_optional`](crate::k8s::registry::Registry::add_optional). The first reconcile follows.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        futures::future::ready(())
+    }
+
     /// Changes the cluster to what the object requests. It is called for an object with a deletion timestamp too. It is not called
     /// for an object that no longer exists: the loop forgets its state.
     ///
@@ -146,15 +152,16 @@ pub async fn run<R: Reconciler>(
         .await;
 }
 
-/// Discards changes until this process leads. The first reconcile then covers all objects.
+/// Discards changes until this process leads and the stores are complete. The first reconcile then covers all objects.
 async fn stand_by<R: Reconciler>(
     reconciler: &R,
     changes: &mut (impl Stream<Item = ObjectRef<R::Object>> + Send + Unpin),
 ) {
     let drained = changes.map(drop).collect::<()>();
+    let elected = reconciler.cluster().leadership.elected();
     tokio::select! {
         biased;
-        () = reconciler.cluster().leadership.elected() => {}
+        () = elected.then(|()| reconciler.ready()) => {}
         // Watches do not end while the process runs.
         () = drained.then(|()| futures::future::pending()) => {}
     }

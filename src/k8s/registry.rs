@@ -19,41 +19,50 @@ pub trait Stored: Send + Sync {
 
 /// All stores of a process, by resource.
 #[derive(Clone, Default)]
-pub struct Registry(Vec<(&'static str, Arc<dyn Stored>)>);
+pub struct Registry {
+    stores: Vec<(&'static str, Arc<dyn Stored>)>,
+    /// Stores that only their own controller waits for.
+    optional: Vec<(&'static str, Arc<dyn Stored>)>,
+}
 
 impl Registry {
     /// Adds a store. Logs, metrics and /readyz show the name, which is unique in the process: if another controller stores the same
     /// resource, name the controller too.
     pub fn add(&mut self, resource: &'static str, store: Arc<dyn Stored>) {
-        self.0.push((resource, store));
+        self.stores.push((resource, store));
     }
 
-    /// The resources with an incomplete first list.
+    /// Adds a store that leadership and readiness do not wait for: without it, the other controllers of the process work. The controller
+    /// itself waits in [`Reconciler::ready`](crate::k8s::controller::Reconciler::ready).
+    pub fn add_optional(&mut self, resource: &'static str, store: Arc<dyn Stored>) {
+        self.optional.push((resource, store));
+    }
+
+    /// The required resources with an incomplete first list.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         self.resources(|store| !store.is_ready())
     }
 
-    /// The resources that the API server does not know.
+    /// The required resources that the API server does not know.
     #[must_use]
     pub fn unknown(&self) -> Vec<&'static str> {
         self.resources(|store| store.is_unknown())
     }
 
     fn resources(&self, is_meant: impl Fn(&dyn Stored) -> bool) -> Vec<&'static str> {
-        let meant = self.0.iter().filter(|(_, store)| is_meant(&**store));
+        let meant = self.stores.iter().filter(|(_, store)| is_meant(&**store));
         meant.map(|(resource, _)| *resource).collect()
     }
 
     /// The number of objects of each resource.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        self.0
-            .iter()
-            .map(|(resource, store)| (*resource, store.count()))
+        let all = self.stores.iter().chain(&self.optional);
+        all.map(|(resource, store)| (*resource, store.count()))
     }
 
-    /// Returns when all first lists are complete.
+    /// Returns when all required first lists are complete.
     pub async fn ready(&self) {
-        futures::future::join_all(self.0.iter().map(|(_, store)| store.ready())).await;
+        futures::future::join_all(self.stores.iter().map(|(_, store)| store.ready())).await;
     }
 }

@@ -181,7 +181,7 @@ impl<'a> Writer<'a> {
         .await
     }
 
-    /// Patches a subresource of the object strategically.
+    /// Patches a subresource of the object. Custom kinds know no strategic patches.
     ///
     /// # Errors
     /// If the request fails.
@@ -190,16 +190,15 @@ impl<'a> Writer<'a> {
         cache: &Cache<V>,
         subresource: &'static str,
         name: &str,
-        patch: &Value,
+        patch: &Patch<Value>,
     ) -> Result<Arc<V>, Error>
     where
         K: Resource<DynamicType = ()>,
         V: Resource + DeserializeOwned,
     {
-        let (params, patch) = (self.params(), Patch::Strategic(patch));
-        let request = self
-            .request::<K>()
-            .patch_subresource(subresource, name, &params, &patch);
+        let request =
+            self.request::<K>()
+                .patch_subresource(subresource, name, &self.params(), patch);
         self.send_into::<K, V>(cache, subresource, name, request)
             .await
     }
@@ -222,6 +221,31 @@ impl<'a> Writer<'a> {
             .request::<K>()
             .patch(name, &self.params(), &Patch::Merge(patch));
         let answer = self.send::<K, V>("patch", name, request).await?;
+        Ok(store.answered(answer.into()))
+    }
+
+    /// Patches the status of a primary object with a merge patch, which can remove fields that another manager owns. The response is
+    /// decoded as `V`.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn merge_status<K, V>(
+        &self,
+        store: &PrimaryStore<K>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<Arc<K>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+        V: DeserializeOwned + Into<K>,
+    {
+        let (params, patch) = (self.params(), Patch::Merge(patch));
+        let request = self
+            .request::<K>()
+            .patch_subresource("status", name, &params, &patch);
+        let answer = self
+            .send::<K, V>("patch the status of", name, request)
+            .await?;
         Ok(store.answered(answer.into()))
     }
 

@@ -1,10 +1,12 @@
-//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator crds`.
+//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator assignment`, `vm-operator crds`.
 
+use crate::api;
 use crate::controllers;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use crate::operator::fatal::Fatal;
 use crate::operator::run::{Run, operate};
 use clap::{Parser, Subcommand};
+use kube::Resource;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,6 +24,13 @@ enum Command {
     Run(Run),
     /// Run the device plugin of a node, which offers /dev/kvm and /dev/net/tun to pods.
     DevicePlugin(DevicePlugin),
+    /// Write the VmAssignment in YAML that gives a user a VM of a pool: pipe it to kubectl apply -f -.
+    Assignment {
+        /// Name of the VmPool.
+        pool: String,
+        /// Name of the user.
+        user: String,
+    },
     /// Write the custom resource definitions in YAML.
     Crds {
         /// Directory for one file per definition [default: write all to standard output].
@@ -34,6 +43,7 @@ enum Command {
 #[must_use]
 pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Assignment { pool, user } => print_assignment(pool, user),
         Command::Crds { dir } => crds(dir.as_deref()),
         Command::Run(run) => block_on(operate(run)),
         Command::DevicePlugin(plugin) => plugin.run().map_err(Fatal::from),
@@ -73,6 +83,27 @@ pub fn crd_files() -> Result<Vec<(String, String)>, serde_saphyr::ser::Error> {
         Ok((format!("{name}.yaml"), text))
     });
     files.collect()
+}
+
+/// The YAML of the assignment of that user in that pool.
+///
+/// # Errors
+/// The object cannot be serialized, which is a defect of the program.
+pub fn assignment_yaml(pool: String, user: String) -> Result<String, serde_saphyr::ser::Error> {
+    let name = api::pool::names::assignment(&pool, &user);
+    let object = serde_json::json!({
+        "apiVersion": api::VmAssignment::api_version(&()),
+        "kind": api::VmAssignment::kind(&()),
+        "metadata": {"name": name},
+        "spec": {"pool": pool, "user": user},
+    });
+    serde_saphyr::to_string(&object)
+}
+
+fn print_assignment(pool: String, user: String) -> Result<(), Fatal> {
+    let text = assignment_yaml(pool, user).map_err(Box::new)?;
+    print!("{text}");
+    Ok(())
 }
 
 fn crds(dir: Option<&Path>) -> Result<(), Fatal> {

@@ -1,6 +1,7 @@
 //! Runs the selected controllers: API client, leader election, HTTP pages, and shutdown.
 
 use crate::controllers::ControllerName;
+use crate::controllers::pool;
 use crate::controllers::vm;
 use crate::controllers::vm::context::Context;
 use crate::k8s::client::gate;
@@ -142,6 +143,7 @@ async fn operate_with(
         let stop = controllers_stop.clone();
         match controller {
             ControllerName::Vm => started.start_vm(&namespace, &settings, stop),
+            ControllerName::Pool => started.start_pool(&namespace, stop),
         }
     }
     let Started {
@@ -225,6 +227,21 @@ impl Started {
         let update_metrics = move || counted.update_metrics();
         self.pages.update_metrics.push(Arc::new(update_metrics));
         self.runs.push(controller::run(ctx, changes, stop).boxed());
+    }
+
+    fn start_pool(&mut self, namespace: &str, stop: Stop) {
+        let mut cluster = self.pages.cluster.clone();
+        cluster.manager = pool::MANAGER;
+        let ctx = Arc::new(pool::context::Context::new(cluster, namespace.to_owned()));
+        ctx.register(&mut self.pages.registry);
+        let watched = pool::watch(&ctx, &mut self.tasks);
+        let counted = ctx.clone();
+        let update_metrics = move || pool::report::update_metrics(&counted);
+        self.pages.update_metrics.push(Arc::new(update_metrics));
+        let orphans = controller::run(ctx.orphans(), watched.vms, stop.clone());
+        self.runs.push(orphans.boxed());
+        let pools = controller::run(ctx, watched.pools, stop);
+        self.runs.push(pools.boxed());
     }
 }
 

@@ -1,5 +1,6 @@
 //! The metrics of the operator, in the OpenMetrics format.
 
+use crate::telemetry::pools::PoolMetrics;
 use crate::telemetry::process::ProcessCollector;
 use crate::telemetry::scraped::ScrapedGauge;
 use crate::telemetry::work_queue::WorkQueueMetrics;
@@ -43,6 +44,8 @@ pub struct Metrics {
     pub vm_restarts: ScrapedGauge,
     /// The queues of the controllers.
     pub work_queue: WorkQueueMetrics,
+    /// Pools and their assignments.
+    pub pools: PoolMetrics,
     /// Seconds from the creation of a VM's pod until the VM runs.
     pub vm_start: Histogram,
     /// 1 if this operator is the leader, else 0.
@@ -89,6 +92,7 @@ impl Default for Metrics {
         }
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the operator", version);
+        let pools = PoolMetrics::registered(&mut registry);
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
         let vm_start = Histogram::new([
@@ -135,6 +139,7 @@ impl Default for Metrics {
             vm_conditions,
             vm_info,
             vm_restarts,
+            pools,
             vm_start,
             requests,
             leader,

@@ -8,6 +8,7 @@
 //! | [`prose`] | texts follow the rules for prose |
 //! | [`scenarios`] | a VM with a scripted API server |
 //! | [`model`] | at most one QEMU per disk, in each reachable state |
+//! | [`pools`] | no VM of a pool has two users, in each reachable state |
 //! | [`simulated`] | each fault at each call of the operator, on an API server in memory |
 
 #![allow(
@@ -22,6 +23,7 @@ mod generic;
 mod golden;
 mod layers;
 mod model;
+mod pools;
 mod prose;
 mod scenarios;
 mod simulated;

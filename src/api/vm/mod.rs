@@ -160,7 +160,7 @@ pub struct VirtualMachineSpec {
     /// Permissions of users and roles in console front ends. The operator does not evaluate them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Vec<Permission>>,
-    /// Names of the pools that contain the VM. The operator does not evaluate them.
+    /// Names of the pools that contain the VM.
     #[serde(default)]
     pub pools: Vec<String>,
     /// Logging of the VM's runner, in the syntax of Java properties. Only the line `.level` has an effect. The operator copies

@@ -68,7 +68,7 @@ pub struct VirtualMachineStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::api::vm::any_object")]
     pub osinfo: Option<Map<String, Value>>,
-    /// Assignment of the VM to a user by a pool. Written by console front ends.
+    /// Assignment of the VM to a user by a pool. Written by the operator's controller of pools.
     pub assignment: Assignment,
     /// Conditions of the VM. Each condition is written by the operator or reported by the runner.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -114,9 +114,24 @@ pub struct Assignment {
     /// User that the VM is assigned to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Time at which the user last used the VM.
+    /// Time of the assignment. Later uses of the VM are in the status of the `VmAssignment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
+    /// UID of the `VmAssignment`. Absent in an assignment by the Java VM-Operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Whether the desktop agent logs the user in, instead of the user of `spec.vm.display.loggedInUser`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub login: bool,
+    /// Value of `spec.vm.restartRequest` that has to be fulfilled before the next user gets the VM, because its pool has
+    /// `onRelease: Restart`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<i64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A shutdown by the guest.

@@ -3,12 +3,14 @@
 //! notation.
 
 mod calls;
+mod pools;
 
 use calls::{CONFIG_MAPS, CUSTOM, LISTS, OTHERS, PODS, REPORTS, WATCHED};
 use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use pools::POOLS;
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::install;
@@ -23,7 +25,7 @@ struct Candidate {
 
 fn path(resource: &str) -> String {
     let group = match resource.split(['/', '?']).next() {
-        Some("vms" | "vmreports") => "apis/vmoperator.jdrupes.org/v1",
+        Some("vms" | "vmreports" | "vmpools" | "vmassignments") => "apis/vmoperator.jdrupes.org/v1",
         Some("leases") => "apis/coordination.k8s.io/v1",
         Some("events") => "apis/events.k8s.io/v1",
         Some("storageclasses") => return format!("/apis/storage.k8s.io/v1/{resource}"),
@@ -227,7 +229,7 @@ async fn the_server_in_memory_answers_as_a_real_one() {
         );
     }
     let mut found = Vec::new();
-    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, REPORTS, LISTS]
+    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, REPORTS, POOLS, LISTS]
         .into_iter()
         .flatten()
     {

@@ -20,6 +20,7 @@
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
 //! | `policy` | the permissions of the token of a runner that writes to its VM |
+//! | `pools` | two controllers of pools that both write, and the rules of the definitions |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
 //! | `services` | the load balancer service, and restart requests |
@@ -36,6 +37,7 @@ mod leader;
 mod monitoring;
 mod objects;
 mod policy;
+mod pools;
 mod ratcheting;
 mod reports;
 mod roles;

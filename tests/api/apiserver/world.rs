@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use support::real::Server;
 use support::vms::{children_listed, operate};
 use tokio::task::JoinHandle;
-use vm_operator::api::{VirtualMachine, VmReport};
+use vm_operator::api::{VirtualMachine, VmAssignment, VmPool, VmReport};
 use vm_operator::controllers::vm;
 use vm_operator::controllers::vm::context::Context;
 use vm_operator::k8s::cluster::Cluster;
@@ -49,10 +49,14 @@ fn prepare(server: &Server) {
             crds.create(&PostParams::default(), &crd).await.unwrap();
         }
         let vms = Api::<VirtualMachine>::all(client.clone());
-        let reports = Api::<VmReport>::all(client);
+        let reports = Api::<VmReport>::all(client.clone());
+        let pools = Api::<VmPool>::all(client.clone());
+        let claims = Api::<VmAssignment>::all(client);
         eventually("the definitions are established", || async {
             vms.list(&ListParams::default()).await.is_ok()
                 && reports.list(&ListParams::default()).await.is_ok()
+                && pools.list(&ListParams::default()).await.is_ok()
+                && claims.list(&ListParams::default()).await.is_ok()
         })
         .await;
     });

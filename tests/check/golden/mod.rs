@@ -227,6 +227,10 @@ fn sample_metrics() -> Metrics {
     metrics.reconciled("vm", "Done", 0.0);
     metrics.set_backoff("vm", 0);
     metrics.requested("get", "vms", "200");
+    metrics.pools.set_vms("desktops", "free", 1);
+    metrics.pools.set_waiting("desktops", 0);
+    metrics.pools.assigned("desktops", 0.1);
+    metrics.pools.conflict("desktops");
     metrics.set_vms(["Running"].into_iter());
     metrics.set_stored("vms", 1);
     metrics.work_queue.added("vm");

@@ -2,6 +2,7 @@
 //! the variables.
 
 use support::enumeration::simulated::{self, Simulation};
+use support::pools;
 use support::vms;
 
 #[test]
@@ -13,6 +14,11 @@ fn every_fault_at_every_call_leads_to_the_same_end() {
         log.with_writer(std::io::stderr).init();
     }
     simulated::check(&vms::CONTROLLER, vms::SCENARIOS);
+}
+
+#[test]
+fn every_fault_at_every_call_of_pools_leads_to_the_same_end() {
+    simulated::check(&pools::CONTROLLER, pools::SCENARIOS);
 }
 
 /// kube's recorder writes real time into events, and into their names.

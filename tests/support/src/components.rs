@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The watched kinds: group, version, kind and plural name.
-pub const KINDS: [(&str, &str, &str, &str); 7] = [
+pub const KINDS: [(&str, &str, &str, &str); 9] = [
     ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
     ("", "v1", "Pod", "pods"),
     ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
@@ -24,6 +24,13 @@ pub const KINDS: [(&str, &str, &str, &str); 7] = [
     ("", "v1", "Secret", "secrets"),
     ("", "v1", "Service", "services"),
     ("vmoperator.jdrupes.org", "v1", "VmReport", "vmreports"),
+    ("vmoperator.jdrupes.org", "v1", "VmPool", "vmpools"),
+    (
+        "vmoperator.jdrupes.org",
+        "v1",
+        "VmAssignment",
+        "vmassignments",
+    ),
 ];
 
 /// Kinds of the tests of the generic layer. A real API server does not know them.
@@ -36,7 +43,7 @@ pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
 const CLUSTER_SCOPED: [&str; 1] = ["Site"];
 
 /// Kinds whose objects own others.
-const OWNER_KINDS: [&str; 4] = ["VirtualMachine", "Pod", "Note", "Site"];
+const OWNER_KINDS: [&str; 5] = ["VirtualMachine", "Pod", "VmPool", "Note", "Site"];
 
 /// The API of a kind, in that namespace or in all.
 #[must_use]

@@ -49,7 +49,8 @@ fn plain(
         .filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
     let made_up = present.iter().filter_map(|((kind, name), object)| {
         // A pod has the UIDs of its PVCs in its environment.
-        let is_shown = *kind == "PersistentVolumeClaim"
+        let is_shown = ["PersistentVolumeClaim", "VmPool", "VmAssignment"].contains(kind)
+            || (*kind == "VirtualMachine" && name != "vm")
             || TEST_KINDS.iter().any(|(_, _, made_up, _)| made_up == kind);
         is_shown.then_some(())?;
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
@@ -83,7 +84,7 @@ fn plain(
         if let Some(seen) = of_vm {
             object["generations"] = seen;
         }
-        let mut text = object.to_string().replace(namespace, "NAMESPACE");
+        let mut text = without_times(&object.to_string()).replace(namespace, "NAMESPACE");
         for (uid, name) in &names {
             text = text.replace(uid, name);
         }
@@ -96,6 +97,31 @@ fn plain(
         (key, serde_json::from_str(&text).unwrap())
     };
     present.iter().map(plain).collect()
+}
+
+/// The text with the same word in place of each time.
+fn without_times(text: &str) -> String {
+    const FORM: &str = "0000-00-00T00:00:00Z";
+    let is_time = |part: &str| {
+        let mut pairs = part.chars().zip(FORM.chars());
+        pairs.all(|(c, form)| c == form || (form == '0' && c.is_ascii_digit()))
+    };
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('T') {
+        let begin = at.checked_sub(10);
+        let found = begin.filter(|begin| rest.get(*begin..begin + FORM.len()).is_some_and(is_time));
+        let (part, end) = match found {
+            Some(begin) => (rest.get(..begin), begin + FORM.len()),
+            None => (rest.get(..=at), at + 1),
+        };
+        plain += part.unwrap_or_default();
+        if found.is_some() {
+            plain += "TIME";
+        }
+        rest = rest.get(end..).unwrap_or_default();
+    }
+    plain + rest
 }
 
 /// `found`, with the pod deletion that only `expected` has in `status.restarts`. An operator that does not observe a
@@ -154,7 +180,7 @@ pub fn ready(vm: Option<&Value>) -> String {
 }
 
 /// Names of fields with times and versions.
-const PASSING: [&str; 12] = [
+const PASSING: [&str; 14] = [
     "resourceVersion",
     "creationTimestamp",
     "deletionTimestamp",
@@ -167,6 +193,8 @@ const PASSING: [&str; 12] = [
     "time",
     "startTime",
     "clusterIP",
+    "lastUsed",
+    "expires",
 ];
 
 /// Removes values that differ from run to run.

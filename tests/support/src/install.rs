@@ -4,6 +4,9 @@ use http::Request;
 use std::path::Path;
 use std::time::Duration;
 
+/// Plural names of the kinds.
+const KINDS: [&str; 4] = ["vms", "vmreports", "vmpools", "vmassignments"];
+
 /// The YAML of the definitions.
 ///
 /// # Panics
@@ -11,7 +14,7 @@ use std::time::Duration;
 #[must_use]
 pub fn definitions() -> Vec<String> {
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds");
-    let files = ["vms", "vmreports"].map(|kind| format!("{kind}.vmoperator.jdrupes.org.yaml"));
+    let files = KINDS.map(|kind| format!("{kind}.vmoperator.jdrupes.org.yaml"));
     files
         .map(|file| std::fs::read_to_string(crds.join(file)).unwrap())
         .into()
@@ -33,7 +36,7 @@ pub async fn install(client: &kube::Client) {
             .await
             .unwrap();
     }
-    for kind in ["vms", "vmreports"] {
+    for kind in KINDS {
         is_served(client, kind).await;
     }
 }

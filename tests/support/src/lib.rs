@@ -15,7 +15,7 @@
 //! | [`final_state`], [`invariants`] | checks of the final objects, and of each revision |
 //! | [`timings`] | clocks and durations, virtual or real |
 //! | [`enumeration`] | every fault at every call of a controller, simulated or on a real API server |
-//! | [`vms`] | the controller of VMs and its scenarios |
+//! | [`vms`], [`pools`] | the controllers of VMs and of pools, and their scenarios |
 //! | [`install`] | the definition of VMs on a real API server |
 //!
 //! The modules that start or call the operator need the feature `operator`.
@@ -47,6 +47,8 @@ pub mod layer;
 pub mod mutation;
 #[cfg(feature = "operator")]
 pub mod observed;
+#[cfg(feature = "operator")]
+pub mod pools;
 #[cfg(feature = "operator")]
 pub mod timings;
 #[cfg(feature = "operator")]

@@ -14,6 +14,7 @@ use crate::k8s::error::Error;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -79,7 +80,7 @@ pub(super) async fn apply(
 async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), Error> {
     let name = pod.name_any();
     let container = json!({"name": names::container(&name), "resources": resources});
-    let body = json!({"spec": {"containers": [container]}});
+    let body = Patch::Strategic(json!({"spec": {"containers": [container]}}));
     let (writer, pods) = (ctx.writer(), &ctx.caches.pods);
     let answer = writer.patch_subresource::<Pod, _>(pods, "resize", &name, &body);
     answer.await.map(drop)

@@ -3,9 +3,11 @@
 use crate::api::VirtualMachine;
 use crate::api::diagnosis::Diagnosis;
 use crate::api::logging::level;
+use crate::api::pool::names::is_login_allowed;
 use crate::api::runner::config;
 use crate::api::vm::{
-    CpuTopology, Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork, names,
+    Assignment, CpuTopology, Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork,
+    names,
 };
 use crate::controllers::vm::fetch::Media;
 use crate::controllers::vm::images::is_remote;
@@ -57,7 +59,10 @@ pub(super) fn runner_config(
         powerdown_timeout: u64::try_from(machine.powerdown_timeout).unwrap_or_default(),
         network: networks(machine)?,
         drives: drives(machine, disks, media)?,
-        display: display(machine)?,
+        display: config::DisplayConfig {
+            logged_in_user: login_user(vm),
+            ..display(machine)?
+        },
     };
     Ok(config::RunnerConfig {
         data_dir: Some(names::DATA_DIR.to_owned()),
@@ -275,6 +280,16 @@ pub(super) fn hide_display(config: &mut config::RunnerConfig) {
     }
 }
 
+/// The user that the desktop agent logs in: the user that has the VM from a pool, if the pool says so, else the one of the spec.
+fn login_user(vm: &VirtualMachine) -> Option<String> {
+    let assignment = vm.status.as_ref().map(|status| &status.assignment);
+    let assigned = assignment.filter(|assignment| assignment.login);
+    match assigned {
+        Some(Assignment { user, .. }) => user.clone().filter(|user| is_login_allowed(user)),
+        None => vm.spec.vm.display.logged_in_user.clone(),
+    }
+}
+
 fn display(machine: &Machine) -> Result<config::DisplayConfig, Diagnosis> {
     let display = &machine.display;
     let video = |video: &String| typed("spec.vm.display.spice.streamingVideo", video);
@@ -288,7 +303,7 @@ fn display(machine: &Machine) -> Result<config::DisplayConfig, Diagnosis> {
     };
     Ok(config::DisplayConfig {
         outputs: u32::try_from(display.outputs).unwrap_or_default(),
-        logged_in_user: display.logged_in_user.clone(),
+        logged_in_user: None,
         spice: display.spice.as_ref().map(spice).transpose()?,
     })
 }

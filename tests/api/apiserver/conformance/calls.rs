@@ -528,5 +528,7 @@ pub const WATCHED: &[&str] = &[
     "services?labelSelector=l%3D1&",
     "vms?",
     "vmreports?",
+    "vmpools?",
+    "vmassignments?",
     "leases?",
 ];

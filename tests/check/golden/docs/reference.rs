@@ -3,10 +3,12 @@
 use super::super::fields::LATER;
 use super::super::sample_metrics;
 use super::{cell, schema_rows};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use std::fmt::Write;
 use vm_operator::api::conditions::{self, ConditionReason};
+use vm_operator::api::pool;
 use vm_operator::api::runner::metrics;
 use vm_operator::api::vm::{self, names};
 use vm_operator::settings::Settings;
@@ -15,6 +17,8 @@ const FIELDS: &str = "| field | type | default | limits | description |\n|---|--
 const SPEC: &str = "# VirtualMachine: `spec`\n\n\
     The desired state of a VM. The column `limits` quotes the message with which the API server rejects an invalid value. In the\n\
     message, the name of the field precedes it. [examples/full.yaml](../../examples/full.yaml) has most of the fields in a VM.\n\n";
+const POOLS: &str = "# VmPool and VmAssignment\n\n\
+    The kinds of pools. [Pools](../pools.md) describes their use.\n";
 const LATER_HEAD: &str =
     "\n## Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
 const STATUS: &str = "# VirtualMachine: `status`\n\n\
@@ -51,19 +55,20 @@ const VM_METRICS: &str = "\n## Metrics of each VM\n\n\
     | name | kind | labels | description |\n|---|---|---|---|\n";
 
 /// The pages, by name.
-pub(super) fn pages() -> [(&'static str, String); 6] {
+pub(super) fn pages() -> [(&'static str, String); 7] {
     [
         ("spec", spec()),
-        ("status", STATUS.to_owned() + FIELDS + &fields_of("status")),
+        ("status", STATUS.to_owned() + FIELDS + &fields_of(&vm::crd(), "status")),
         ("conditions", conditions_page()),
         ("configuration", SETTINGS.to_owned() + &settings()),
         ("metrics", metrics_page()),
         ("labels", labels()),
+        ("pools", pools()),
     ]
 }
 
 fn spec() -> String {
-    let mut text = SPEC.to_owned() + FIELDS + &fields_of("spec");
+    let mut text = SPEC.to_owned() + FIELDS + &fields_of(&vm::crd(), "spec");
     text += LATER_HEAD;
     for (field, why) in LATER {
         writeln!(text, "| `{field}` | {} |", cell(why)).unwrap();
@@ -132,9 +137,21 @@ fn labels() -> String {
         + &constants("Annotations", annotations, names::ANNOTATIONS, "Annotation")
 }
 
-/// Rows for the fields of a part of a VM, from the definition.
-fn fields_of(part: &str) -> String {
-    let crd = serde_json::to_value(vm::crd()).unwrap_or_default();
+/// The kinds of pools.
+fn pools() -> String {
+    let mut text = POOLS.to_owned();
+    for crd in pool::definitions() {
+        for part in ["spec", "status"] {
+            let kind = &crd.spec.names.kind;
+            write!(text, "\n## {kind}: `{part}`\n\n{FIELDS}{}", fields_of(&crd, part)).unwrap();
+        }
+    }
+    text
+}
+
+/// Rows for the fields of a part of a kind, from the definition.
+fn fields_of(crd: &CustomResourceDefinition, part: &str) -> String {
+    let crd = serde_json::to_value(crd).unwrap_or_default();
     let schema = crd
         .pointer("/spec/versions/0/schema/openAPIV3Schema/properties")
         .and_then(|properties| properties.get(part));

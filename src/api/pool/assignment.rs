@@ -1,0 +1,81 @@
+//! The kind `VmAssignment`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The claim of a user on a VM of a pool. Neither field can be changed.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "vmoperator.jdrupes.org",
+    version = "v1",
+    kind = "VmAssignment",
+    plural = "vmassignments",
+    singular = "vmassignment",
+    namespaced,
+    status = "VmAssignmentStatus",
+    derive = "PartialEq",
+    doc = "The claim of a user on a VM of a pool. Its name is computed from pool and user, so that a user has at most one VM of each pool: vm-operator assignment POOL USER writes the object. Its deletion gives the VM back.",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(name = "User", type_ = "string", json_path = ".spec.user"),
+    printcolumn(
+        name = "VM",
+        type_ = "string",
+        json_path = ".status.vm.name",
+        description = "VM that the user has or is about to get"
+    ),
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Bound")].reason"#,
+        description = "Reason of the condition Bound: Assigned if the user has the VM"
+    ),
+    printcolumn(
+        name = "Expires",
+        type_ = "string",
+        json_path = ".status.expires",
+        description = "Time from which another user can get the VM; empty while a console is connected"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VmAssignmentSpec {
+    /// Name of the pool.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[^\x00-\x1f\x7f]+$"))]
+    pub pool: String,
+    /// Name of the user.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[^\x00-\x1f\x7f]+$"))]
+    pub user: String,
+}
+
+/// Observed state of the assignment. Written by the operator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VmAssignmentStatus {
+    /// The VM that is reserved for the user. The user has it if the condition `Bound` is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vm: Option<AssignedVm>,
+    /// Time of the last use: the assignment, or the last start or end of a console connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_used: Option<Time>,
+    /// Time from which another user can get the VM. Absent while a console is connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Time>,
+    /// The condition `Bound`.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A VM, identified for its lifetime.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct AssignedVm {
+    /// Name of the VM.
+    pub name: String,
+    /// UID of the VM.
+    pub uid: String,
+}

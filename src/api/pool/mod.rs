@@ -1,0 +1,258 @@
+//! The kinds `VmPool` (`vmpools.vmoperator.jdrupes.org`) and `VmAssignment` (`vmassignments.vmoperator.jdrupes.org`).
+//!
+//! A pool is a set of VMs whose `spec.pools` names it. An assignment is the claim of one user on one VM of a pool. It names the VM by
+//! UID, and `status.assignment` of the VM names the assignment by UID. Both must agree before the user has a right on the VM.
+//!
+//! `VmPool` admits the objects of the Java VM-Operator with the same meaning. `VmAssignment` does not exist there.
+
+mod assignment;
+mod definition;
+pub mod names;
+mod retention;
+
+pub use assignment::{AssignedVm, VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
+pub use definition::definitions;
+pub use retention::{InvalidRetention, Retention};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
+
+/// Condition type of a pool: its assignments can be served.
+pub const READY: &str = "Ready";
+/// Condition type of an assignment: the user has the VM.
+pub const BOUND: &str = "Bound";
+
+/// Rules of a pool. VMs belong to a pool if their `spec.pools` contains its name.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "vmoperator.jdrupes.org",
+    version = "v1",
+    kind = "VmPool",
+    plural = "vmpools",
+    singular = "vmpool",
+    namespaced,
+    status = "VmPoolStatus",
+    derive = "PartialEq",
+    doc = "A pool of VMs that users get on request, one VM for each user.",
+    printcolumn(
+        name = "Members",
+        type_ = "integer",
+        json_path = ".status.members",
+        description = "VMs of the pool"
+    ),
+    printcolumn(
+        name = "Free",
+        type_ = "integer",
+        json_path = ".status.free",
+        description = "VMs that the next user can get at once"
+    ),
+    printcolumn(
+        name = "Assigned",
+        type_ = "integer",
+        json_path = ".status.assigned",
+        description = "VMs that users of the pool have"
+    ),
+    printcolumn(
+        name = "Waiting",
+        type_ = "integer",
+        json_path = ".status.waiting",
+        description = "Users who wait for a VM"
+    ),
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
+        description = "Reason of the condition Ready"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct VmPoolSpec {
+    /// Time after which another user can get an assigned VM: a duration after the last use, such as `PT4H` or `P1D`, or an instant,
+    /// such as `2030-01-31T18:00:00Z`. Years, months, weeks and days follow the calendar in UTC. An assignment does not expire while a
+    /// console of its VM is connected. A change takes effect immediately.
+    #[serde(default = "one_hour")]
+    #[schemars(length(max = 64))]
+    pub retention: String,
+    /// Whether the desktop agent in the guest logs the assigned user in. A change takes effect immediately.
+    #[serde(default)]
+    pub login_on_assignment: bool,
+    /// Users and roles that may use the pool. Console front ends evaluate the permissions.
+    #[schemars(length(max = 4096))]
+    pub permissions: Vec<PoolPermission>,
+    /// Number of members without a user that the operator keeps running, so that the next users need not wait for a start. The operator
+    /// never stops a VM for this purpose. A change takes effect immediately.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 1000))]
+    pub prewarm: i64,
+    /// Action on a VM at the end of its assignment. `Restart` is recommended: the next user finds nothing of the session of the previous
+    /// one in memory or on the screen. `Stop` leaves the VM running if another user waits for it.
+    #[serde(default)]
+    pub on_release: OnRelease,
+    /// Action on an expired assignment. `Keep`: the user has the VM until another user needs it. `Release`: the assignment ends.
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
+}
+
+fn one_hour() -> String {
+    "PT1h".to_owned()
+}
+
+/// Action on a VM at the end of its assignment.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[allow(missing_docs)]
+pub enum OnRelease {
+    #[default]
+    Keep,
+    Stop,
+    Restart,
+}
+
+/// Action on an expired assignment.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+)]
+#[allow(missing_docs)]
+pub enum OnExpiry {
+    #[default]
+    Keep,
+    Release,
+}
+
+/// Permissions of a user or of a role on the VM that the user has from the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolPermission {
+    /// Name of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Name of the role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Permitted actions; `*` stands for all of them.
+    #[serde(default = "access_console")]
+    #[schemars(length(max = 64))]
+    pub may: Vec<PoolGrant>,
+}
+
+fn access_console() -> Vec<PoolGrant> {
+    vec![PoolGrant::AccessConsole]
+}
+
+/// A permission on the VM that a user has from a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum PoolGrant {
+    #[serde(rename = "start")]
+    Start,
+    #[serde(rename = "stop")]
+    Stop,
+    #[serde(rename = "reset")]
+    Reset,
+    #[serde(rename = "accessConsole")]
+    AccessConsole,
+    #[serde(rename = "*")]
+    All,
+}
+
+/// Observed state of the pool. Written by the operator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VmPoolStatus {
+    /// Generation of the spec that the operator has processed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// VMs whose `spec.pools` names the pool.
+    pub members: i64,
+    /// Members that the next user can get at once.
+    pub free: i64,
+    /// VMs that users of the pool have, except for expired assignments.
+    pub assigned: i64,
+    /// VMs with an expired assignment, which the next user can get.
+    pub expired: i64,
+    /// Users who wait for a VM.
+    pub waiting: i64,
+    /// Members that no user of this pool can get at present: assigned by another pool, failing, restarting, being deleted, or with a
+    /// connected console.
+    pub unavailable: i64,
+    /// The condition `Ready`. Its message explains why users wait.
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// Reasons of the condition `Ready` of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+pub enum PoolReason {
+    /// True: a member is free, or has an expired assignment.
+    Usable,
+    /// True: each member is in use. New users wait.
+    Exhausted,
+    /// True: no VM names the pool in `spec.pools`.
+    NoMembers,
+    /// False: `spec.retention` is not a time. Assignments of the pool do not expire.
+    RetentionInvalid,
+    /// False: the API server rejects a write of the operator; the message has its answer.
+    WriteRejected,
+}
+
+impl PoolReason {
+    /// The text of the reason in the condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Reasons of the condition `Bound` of an assignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+pub enum BoundReason {
+    /// False: the operator has not processed the assignment. It does not run, or the pool does not exist.
+    Pending,
+    /// True: the user has the VM.
+    Assigned,
+    /// False: a VM is reserved, and the operator gives it to the user.
+    Binding,
+    /// False: no member is available.
+    Waiting,
+    /// False: the name of the object does not belong to pool and user.
+    NameMismatch,
+}
+
+impl BoundReason {
+    /// The text of the reason in the condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}

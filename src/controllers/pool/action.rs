@@ -1,0 +1,173 @@
+//! (pure) The actions of the pool controller. Each is one write with a precondition.
+
+use crate::api::pool::VmAssignmentStatus;
+use crate::controllers::pool::facts::{Held, Version};
+use k8s_openapi::jiff::Timestamp;
+use std::fmt;
+
+/// The actions that are due.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decision {
+    /// Independent writes. No object is in two of them.
+    pub actions: Vec<Action>,
+    /// The time of the next deadline.
+    pub deadline: Option<Timestamp>,
+}
+
+/// A write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Creates the assignment for a VM that the Java VM-Operator has assigned to the user.
+    Create {
+        /// Name of the user.
+        user: String,
+    },
+    /// Makes the pool the owner of an assignment, so that it is deleted with the pool.
+    Own {
+        /// The assignment.
+        claim: Version,
+    },
+    /// Writes the status of an assignment.
+    Report {
+        /// The assignment in the version of the decision.
+        claim: Version,
+        /// Name of the user.
+        user: String,
+        /// The new status.
+        status: VmAssignmentStatus,
+        /// The change that events and metrics report.
+        change: Option<Change>,
+    },
+    /// Writes `status.assignment` of a VM.
+    Assign {
+        /// The VM in the version of the decision.
+        vm: Version,
+        /// The new content.
+        held: Held,
+    },
+    /// Changes the desired state of a VM.
+    Change {
+        /// The VM in the version of the decision.
+        vm: Version,
+        /// The change.
+        spec: SpecChange,
+        /// The cause, for an event.
+        why: Why,
+    },
+    /// Clears `status.assignment` of a VM.
+    Free {
+        /// The VM in the version of the decision.
+        vm: Version,
+        /// Name of the user who had the VM.
+        user: String,
+        /// The restart request that has to be fulfilled before the next user gets the VM.
+        restart: Option<i64>,
+        /// The cause.
+        why: Why,
+        /// The condition at the time of the write.
+        check: Check,
+    },
+    /// Deletes an assignment.
+    Delete {
+        /// The assignment.
+        claim: Version,
+        /// Name of the user.
+        user: String,
+        /// The cause.
+        why: Why,
+        /// The condition at the time of the write.
+        check: Check,
+    },
+}
+
+/// A change of an assignment that is reported by an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The user has the VM.
+    Assigned,
+    /// The user waits.
+    Waiting,
+}
+
+/// A change of the spec of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpecChange {
+    /// `spec.vm.state: Running`.
+    Start,
+    /// `spec.vm.state: Stopped`.
+    Stop,
+    /// `spec.vm.restartRequest`.
+    Restart(i64),
+}
+
+/// A fact that is read from the API server before a write, because a store can be outdated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// The preconditions of the write are sufficient.
+    None,
+    /// The assignment with that name and UID does not exist, or is being deleted. A UID never returns.
+    ClaimGone {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// The assignment has that version.
+    ClaimIs(Version),
+    /// The VM with that name and UID does not exist, or is being deleted.
+    VmGone {
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+    /// The VM has that version.
+    VmIs(Version),
+}
+
+/// The cause of an action, as events and metrics name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+pub enum Why {
+    /// A user gets the VM.
+    Assigned,
+    /// The assignment was deleted.
+    Released,
+    /// The retention has ended.
+    Expired,
+    /// Another user has got the VM after the end of the retention.
+    Reclaimed,
+    /// The VM was deleted.
+    VmDeleted,
+    /// The pool is being deleted.
+    PoolDeleted,
+    /// The user has another VM of the pool.
+    Duplicate,
+    /// The user has waited too long.
+    WaitedTooLong,
+    /// The pool keeps free VMs running.
+    Prewarmed,
+}
+
+impl Why {
+    /// The reason of events and the label of metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Assigned => "the VM is assigned",
+            Self::Released => "the VmAssignment was deleted",
+            Self::Expired => "the retention of the pool has ended",
+            Self::Reclaimed => "the retention of the pool has ended, and another user needs the VM",
+            Self::VmDeleted => "the VM was deleted",
+            Self::PoolDeleted => "the pool was deleted",
+            Self::Duplicate => "the user has another VM of the pool",
+            Self::WaitedTooLong => "no VM became available within 30 minutes",
+            Self::Prewarmed => "the pool keeps VMs without a user running (spec.prewarm)",
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! (client) Carries out the actions. Each is one merge patch, creation or deletion with a precondition.
+
+use crate::api::pool::{VmAssignmentSpec, VmAssignmentStatus, names};
+use crate::api::{VirtualMachine, VmAssignment, VmPool};
+use crate::controllers::pool::action::{Action, Change, Check, SpecChange, Why};
+use crate::controllers::pool::context::Context;
+use crate::controllers::pool::facts::{Held, Version};
+use crate::controllers::pool::views::{AssignmentView, MemberView};
+use crate::k8s::error::Error;
+use crate::k8s::events;
+use crate::k8s::writer::only;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::Patch;
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The result of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The API server has the change.
+    Written,
+    /// The decision was based on an outdated store. Nothing is written.
+    Outdated,
+}
+
+/// Carries out an action, and reports it.
+///
+/// # Errors
+/// If a request fails.
+pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Applied, Error> {
+    match action {
+        Action::Create { user } => create(user, pool, ctx).await?,
+        Action::Own { claim } => own(claim, pool, ctx).await?,
+        Action::Report {
+            claim,
+            user,
+            status,
+            change,
+        } => {
+            let written = write_status(claim, status, ctx).await?;
+            if let Some(change) = change {
+                report_change(*change, user, &written, pool, ctx).await;
+            }
+        }
+        Action::Assign { vm, held } => {
+            write_assignment(vm, &assignment(held), ctx).await?;
+        }
+        Action::Change { vm, spec, why } => change_spec(vm, *spec, *why, ctx).await?,
+        Action::Free {
+            vm,
+            user,
+            restart,
+            why,
+            check,
+        } => {
+            if !holds(check, ctx).await? {
+                return Ok(Applied::Outdated);
+            }
+            free(vm, user, *restart, *why, ctx).await?;
+        }
+        Action::Delete {
+            claim,
+            user,
+            why,
+            check,
+        } => {
+            if !holds(check, ctx).await? {
+                return Ok(Applied::Outdated);
+            }
+            delete(claim, user, *why, pool, ctx).await?;
+        }
+    }
+    Ok(Applied::Written)
+}
+
+async fn write_status(
+    claim: &Version,
+    status: &VmAssignmentStatus,
+    ctx: &Context,
+) -> Result<Arc<AssignmentView>, Error> {
+    let VmAssignmentStatus {
+        vm,
+        last_used,
+        expires,
+        conditions,
+    } = status;
+    // A field without a value is removed.
+    let status =
+        json!({"vm": vm, "lastUsed": last_used, "expires": expires, "conditions": conditions});
+    let body = json!({"metadata": {"resourceVersion": claim.version}, "status": status});
+    let patch = Patch::Merge(body);
+    ctx.writer()
+        .patch_subresource::<VmAssignment, _>(&ctx.claims, "status", &claim.name, &patch)
+        .await
+}
+
+async fn delete(
+    claim: &Version,
+    user: &str,
+    why: Why,
+    pool: &VmPool,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let (writer, uid) = (ctx.writer(), only(&claim.uid));
+    writer
+        .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
+        .await?;
+    ctx.cluster
+        .metrics
+        .pools
+        .ended(&pool.name_any(), why.as_str());
+    let note = format!("the assignment of {user} ends: {why}");
+    let pool = pool.object_ref(&());
+    events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
+    Ok(())
+}
+
+/// Whether the API server confirms the condition of an action.
+async fn holds(check: &Check, ctx: &Context) -> Result<bool, Error> {
+    let claim = async |name: &str| {
+        let writer = ctx.writer();
+        writer.find::<VmAssignment, AssignmentView>(name).await
+    };
+    let vm = async |name: &str| ctx.writer().find::<MemberView, MemberView>(name).await;
+    Ok(match check {
+        Check::None => true,
+        Check::ClaimGone { name, uid } => is_gone(claim(name).await?.as_ref(), uid),
+        Check::ClaimIs(version) => is_version(claim(&version.name).await?.as_ref(), version),
+        Check::VmGone { name, uid } => is_gone(vm(name).await?.as_ref(), uid),
+        Check::VmIs(version) => is_version(vm(&version.name).await?.as_ref(), version),
+    })
+}
+
+fn is_gone<K: Resource>(found: Option<&K>, uid: &str) -> bool {
+    found.is_none_or(|found| {
+        found.meta().uid.as_deref() != Some(uid) || found.meta().deletion_timestamp.is_some()
+    })
+}
+
+fn is_version<K: Resource>(found: Option<&K>, version: &Version) -> bool {
+    found.is_some_and(|found| {
+        found.meta().resource_version.as_ref() == Some(&version.version)
+            && found.meta().uid.as_ref() == Some(&version.uid)
+    })
+}
+
+fn owner(pool: &VmPool) -> OwnerReference {
+    OwnerReference {
+        api_version: VmPool::api_version(&()).into_owned(),
+        kind: VmPool::kind(&()).into_owned(),
+        name: pool.name_any(),
+        uid: pool.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
+    let spec = VmAssignmentSpec {
+        pool: pool.name_any(),
+        user: user.to_owned(),
+    };
+    let mut claim = VmAssignment::new(&names::assignment(&spec.pool, user), spec);
+    claim.metadata.owner_references = Some(vec![owner(pool)]);
+    let adopted = (names::ANNOTATION_ADOPTED.to_owned(), "true".to_owned());
+    claim.metadata.annotations = Some([adopted].into());
+    let created = ctx.writer().create_or_get(&ctx.claims, &claim).await;
+    created.map(drop)
+}
+
+async fn own(claim: &Version, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
+    let present = ctx.claims.get(&ctx.key(&claim.name));
+    let present = present.iter().flat_map(|claim| claim.owner_references());
+    let owners: Vec<_> = present.cloned().chain([owner(pool)]).collect();
+    let body = json!({"metadata": {"resourceVersion": claim.version, "ownerReferences": owners}});
+    ctx.writer()
+        .patch::<VmAssignment, _>(&ctx.claims, &claim.name, &Patch::Merge(body))
+        .await
+        .map(drop)
+}
+
+/// `status.assignment` in a merge patch.
+fn assignment(held: &Held) -> Value {
+    json!({
+        "pool": held.pool, "user": held.user, "uid": held.claim, "lastUsed": held.since.map(|time| seconds(time.as_second())),
+        "login": held.login.then_some(true), "restart": null,
+    })
+}
+
+fn seconds(second: i64) -> Option<String> {
+    let time = k8s_openapi::jiff::Timestamp::from_second(second).ok()?;
+    Some(time.to_string())
+}
+
+async fn write_assignment(vm: &Version, assignment: &Value, ctx: &Context) -> Result<(), Error> {
+    let body = json!({
+        "metadata": {"resourceVersion": vm.version},
+        "status": {"assignment": assignment},
+    });
+    ctx.writer()
+        .merge_status::<MemberView, MemberView>(&ctx.vms, &vm.name, &body)
+        .await
+        .map(drop)
+}
+
+/// Clears `status.assignment` of a VM.
+///
+/// # Errors
+/// If the request fails.
+pub async fn free(
+    vm: &Version,
+    user: &str,
+    restart: Option<i64>,
+    why: Why,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let nothing = json!({
+        "pool": null, "user": null, "uid": null, "lastUsed": null, "login": null, "restart": restart,
+    });
+    write_assignment(vm, &nothing, ctx).await?;
+    let note = format!("{user} no longer has the VM: {why}");
+    report_on_vm(vm, why.as_str(), &note, ctx).await;
+    Ok(())
+}
+
+async fn change_spec(vm: &Version, spec: SpecChange, why: Why, ctx: &Context) -> Result<(), Error> {
+    let (machine, action) = match spec {
+        SpecChange::Start => (json!({"state": "Running"}), "starts the VM"),
+        SpecChange::Stop => (json!({"state": "Stopped"}), "stops the VM"),
+        SpecChange::Restart(request) => (json!({"restartRequest": request}), "restarts the VM"),
+    };
+    let metadata = json!({"resourceVersion": vm.version});
+    let body = json!({"metadata": metadata, "spec": {"vm": machine}});
+    ctx.writer()
+        .merge::<MemberView, MemberView>(&ctx.vms, &vm.name, &body)
+        .await?;
+    report_on_vm(
+        vm,
+        why.as_str(),
+        &format!("the operator {action}: {why}"),
+        ctx,
+    )
+    .await;
+    Ok(())
+}
+
+/// Publishes an event on the VM.
+async fn report_on_vm(vm: &Version, reason: &str, note: &str, ctx: &Context) {
+    let vm = ObjectReference {
+        api_version: Some(VirtualMachine::api_version(&()).into_owned()),
+        kind: Some(VirtualMachine::kind(&()).into_owned()),
+        namespace: Some(ctx.namespace.clone()),
+        name: Some(vm.name.clone()),
+        uid: Some(vm.uid.clone()),
+        ..ObjectReference::default()
+    };
+    events::publish(&ctx.cluster, &vm, EventType::Normal, reason, note).await;
+}
+
+async fn report_change(
+    change: Change,
+    user: &str,
+    claim: &AssignmentView,
+    pool: &VmPool,
+    ctx: &Context,
+) {
+    let name = pool.name_any();
+    match (change, &claim.status.vm) {
+        (Change::Assigned, Some(vm)) => {
+            let created = claim.creation_timestamp().map(|time| time.0);
+            let seconds = created.map(|created| (ctx.cluster.now)().duration_since(created));
+            let seconds = seconds.map_or(0.0, |duration| duration.as_secs_f64());
+            ctx.cluster.metrics.pools.assigned(&name, seconds.max(0.0));
+            let note = format!("pool {name} assigns the VM to {user}");
+            let vm = Version {
+                name: vm.name.clone(),
+                uid: vm.uid.clone(),
+                ..Version::default()
+            };
+            report_on_vm(&vm, Why::Assigned.as_str(), &note, ctx).await;
+        }
+        _ => {
+            let note = format!("{user} waits for a VM");
+            let pool = pool.object_ref(&());
+            events::publish(&ctx.cluster, &pool, EventType::Normal, "Waiting", &note).await;
+        }
+    }
+}

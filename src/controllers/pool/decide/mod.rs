@@ -1,0 +1,253 @@
+//! (pure) Decides which writes are due. The function sees the objects and the time, and remembers nothing, so that a crash between two
+//! writes has no effect.
+//!
+//! The assignment of a VM is a sequence of writes. Each is decided from the result of the previous one:
+//!
+//! 1. the status of the assignment names the VM (reservation);
+//! 2. `status.assignment` of the VM names the assignment;
+//! 3. the VM is started, if it is stopped;
+//! 4. the condition `Bound` of the assignment becomes true.
+//!
+//! | file | content |
+//! |---|---|
+//! | `queue` | candidates for waiting assignments, and their order |
+//! | `release` | the end of assignments |
+//! | `status` | the status of assignments |
+
+mod queue;
+mod release;
+pub mod status;
+
+use crate::controllers::pool::action::{Action, Check, Decision, SpecChange, Why};
+use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use queue::Candidates;
+use std::collections::BTreeSet;
+
+/// An assignment without a VM is deleted after this time.
+pub const WAIT_MAX: SignedDuration = SignedDuration::from_mins(30);
+
+/// The maximum number of VMs that are started at the same time for `spec.prewarm`.
+const PREWARM_STARTS: usize = 5;
+
+/// Decides which writes are due for the pool.
+#[must_use]
+pub fn decide(facts: &Facts) -> Decision {
+    let mut actions = Actions::default();
+    let queue = facts.queue();
+    let is_waiting = |claim: &&&Claim| claim.is_named_well && claim.status.vm.is_none();
+    let demand = queue.iter().filter(is_waiting).count();
+    for vm in facts.vms_by_name() {
+        actions.extend(release::end(facts, vm, demand > 0));
+        actions.extend(release::restart(vm));
+    }
+    actions.extend(adopt(facts, &queue));
+    let mut candidates = Candidates::new(facts);
+    let mut position = 0;
+    for claim in queue {
+        let step = match actions.of_claim(facts, claim) {
+            Step::Done(action) => action,
+            Step::NeedsVm => actions.wait(facts, claim, &mut candidates, &mut position),
+        };
+        actions.extend(step);
+    }
+    for vm in candidates.to_restart() {
+        actions.extend(release::expire(facts, vm, Why::Reclaimed));
+    }
+    actions.prewarm(facts);
+    Decision {
+        actions: actions.all,
+        deadline: deadline(facts),
+    }
+}
+
+/// Creates the assignments of users that have a VM from the Java VM-Operator.
+fn adopt(facts: &Facts, queue: &[&Claim]) -> Vec<Action> {
+    let held = facts.vms.iter().filter(|vm| !vm.is_ending);
+    let by_java = held.filter_map(|vm| vm.held.as_ref()).filter(|held| {
+        held.claim.is_none() && held.pool == facts.pool.id.name && !held.user.is_empty()
+    });
+    let has_claim = |user: &str| queue.iter().any(|claim| claim.user == user);
+    let users: BTreeSet<&String> = by_java
+        .map(|held| &held.user)
+        .filter(|user| !has_claim(user) && !facts.pool.is_ending)
+        .collect();
+    users
+        .into_iter()
+        .map(|user| Action::Create { user: user.clone() })
+        .collect()
+}
+
+/// The next step of an assignment.
+enum Step {
+    /// This write is due, if any.
+    Done(Option<Action>),
+    /// It needs a VM.
+    NeedsVm,
+}
+
+/// The actions so far.
+#[derive(Default)]
+struct Actions {
+    all: Vec<Action>,
+    /// Names of VMs in these actions.
+    vms: BTreeSet<String>,
+}
+
+impl Actions {
+    fn extend(&mut self, actions: impl IntoIterator<Item = Action>) {
+        for action in actions {
+            if let Action::Assign { vm, .. } | Action::Change { vm, .. } | Action::Free { vm, .. } =
+                &action
+                && !self.vms.insert(vm.name.clone())
+            {
+                continue;
+            }
+            self.all.push(action);
+        }
+    }
+
+    /// The next step of an assignment.
+    fn of_claim(&self, facts: &Facts, claim: &Claim) -> Step {
+        if facts.pool.is_ending {
+            return Step::Done(Some(release::delete(claim, Why::PoolDeleted, Check::None)));
+        }
+        if !claim.is_named_well {
+            return Step::Done(status::name_mismatch(facts, claim));
+        }
+        if !claim.has_owner {
+            let claim = claim.id.clone();
+            return Step::Done(Some(Action::Own { claim }));
+        }
+        let Some(named) = &claim.status.vm else {
+            return Step::NeedsVm;
+        };
+        let vm = facts.vms.iter().find(|vm| claim.names(vm));
+        match vm.filter(|vm| !vm.is_ending) {
+            None if claim.is_bound => {
+                let (name, uid) = (named.name.clone(), named.uid.clone());
+                let check = Check::VmGone { name, uid };
+                Step::Done(Some(release::delete(claim, Why::VmDeleted, check)))
+            }
+            None => Step::NeedsVm,
+            Some(vm) if claim.is_named_by(vm) && claim.is_bound => {
+                Step::Done(status::used(facts, claim, vm).or_else(|| relogin(facts, vm)))
+            }
+            Some(vm) if claim.is_named_by(vm) => Step::Done(Some(bind(facts, claim, vm))),
+            Some(vm) if claim.is_bound => {
+                let why = if vm.held.is_some() {
+                    Why::Reclaimed
+                } else {
+                    Why::Expired
+                };
+                let check = Check::VmIs(vm.id.clone());
+                Step::Done(Some(release::delete(claim, why, check)))
+            }
+            Some(vm) if queue::is_adoptable(facts, vm, claim) || queue::is_usable(facts, vm) => {
+                Step::Done(Some(assign(facts, claim, vm)))
+            }
+            Some(_) => Step::NeedsVm,
+        }
+    }
+
+    /// Reserves a VM for the assignment, or reports that it waits.
+    fn wait(
+        &self,
+        facts: &Facts,
+        claim: &Claim,
+        candidates: &mut Candidates<'_>,
+        position: &mut usize,
+    ) -> Option<Action> {
+        let adopted = queue::adoptable(facts, claim);
+        if let Some(vm) = adopted.or_else(|| candidates.next()) {
+            return Some(status::reserve(facts, claim, vm));
+        }
+        if facts.now.duration_since(claim.created) >= WAIT_MAX {
+            let check = Check::ClaimIs(claim.id.clone());
+            return Some(release::delete(claim, Why::WaitedTooLong, check));
+        }
+        *position += 1;
+        let restarting = candidates.next_restarting();
+        status::waiting(facts, claim, *position, restarting)
+    }
+
+    /// Starts members without a user.
+    fn prewarm(&mut self, facts: &Facts) {
+        let mut free: Vec<&Vm> = facts
+            .vms_by_name()
+            .into_iter()
+            .filter(|vm| queue::is_free(facts, vm) && !self.vms.contains(&vm.id.name))
+            .collect();
+        let running = free.iter().filter(|vm| vm.wants_running).count();
+        let starting = free
+            .iter()
+            .filter(|vm| vm.wants_running && !vm.is_running)
+            .count();
+        let missing = facts.pool.prewarm.saturating_sub(running);
+        let allowed = missing.min(PREWARM_STARTS.saturating_sub(starting));
+        free.retain(|vm| !vm.wants_running);
+        let starts = free
+            .into_iter()
+            .take(allowed)
+            .map(|vm| start(vm, Why::Prewarmed));
+        let starts: Vec<_> = starts.collect();
+        self.extend(starts);
+    }
+}
+
+/// Gives the VM to the user of the assignment. An assignment by the Java VM-Operator keeps its time.
+fn assign(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+    let adopted = vm
+        .held
+        .as_ref()
+        .filter(|_| queue::is_adoptable(facts, vm, claim));
+    let held = Held {
+        pool: claim.pool.clone(),
+        user: claim.user.clone(),
+        claim: Some(claim.id.uid.clone()),
+        since: adopted.and_then(|held| held.since).or(Some(facts.now)),
+        login: facts.pool.login,
+    };
+    let vm = vm.id.clone();
+    Action::Assign { vm, held }
+}
+
+/// Starts the VM, or reports that the user has it.
+fn bind(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+    if !vm.wants_running && !claim.is_adopted {
+        return start(vm, Why::Assigned);
+    }
+    status::bound(facts, claim, vm)
+}
+
+fn start(vm: &Vm, why: Why) -> Action {
+    // After a shutdown by the guest, only a change of the spec starts the VM.
+    let spec = if vm.state_is_running {
+        SpecChange::Restart(vm.restart_request.saturating_add(1))
+    } else {
+        SpecChange::Start
+    };
+    let vm = vm.id.clone();
+    Action::Change { vm, spec, why }
+}
+
+/// Changes the login of the guest after a change of the pool.
+fn relogin(facts: &Facts, vm: &Vm) -> Option<Action> {
+    let held = vm.held.as_ref()?;
+    (held.login != facts.pool.login).then(|| Action::Assign {
+        vm: vm.id.clone(),
+        held: Held {
+            login: facts.pool.login,
+            ..held.clone()
+        },
+    })
+}
+
+/// The next time at which the decision can change without a change of an object.
+fn deadline(facts: &Facts) -> Option<Timestamp> {
+    let expiries = facts.vms.iter().filter_map(|vm| facts.expiry(vm));
+    let queue = facts.queue().into_iter();
+    let waiting = queue.filter(|claim| claim.status.vm.is_none());
+    let ends = waiting.filter_map(|claim| claim.created.checked_add(WAIT_MAX).ok());
+    expiries.chain(ends).filter(|time| *time > facts.now).min()
+}

@@ -1,0 +1,101 @@
+//! (pure) The end of assignments.
+//!
+//! With `onRelease: Stop` the VM is stopped first. Then `status.assignment` of the VM is cleared, and the user has lost the VM. With
+//! `onRelease: Restart` that write also has the number of the restart request that follows. Nobody gets the VM before it is fulfilled. A
+//! `VmAssignment` that no longer has its VM is deleted.
+
+use crate::api::pool::names;
+use crate::api::pool::{OnExpiry, OnRelease};
+use crate::controllers::pool::action::{Action, Check, SpecChange, Why};
+use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+
+/// The next step of the end of the VM's assignment, if it has to end. `has_demand` says whether users wait.
+pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
+    let held = vm.held.as_ref().filter(|_| !vm.is_ending)?;
+    if held.pool != facts.pool.id.name {
+        return None;
+    }
+    let claims = facts.claims.iter();
+    let Some(uid) = &held.claim else {
+        // Another VM is the one that the user keeps.
+        let mut own = claims.filter(|claim| claim.pool == held.pool && claim.user == held.user);
+        let other = own.find(|claim| claim.status.vm.is_some() && !claim.names(vm))?;
+        let check = Check::ClaimIs(other.id.clone());
+        return Some(release(facts, vm, held, Why::Duplicate, check, has_demand));
+    };
+    let claim = claims.clone().find(|claim| claim.id.uid == *uid);
+    match claim.filter(|claim| !claim.is_ending) {
+        None => {
+            let name = names::assignment(&held.pool, &held.user);
+            let uid = uid.clone();
+            let check = Check::ClaimGone { name, uid };
+            let why = Why::Released;
+            Some(release(facts, vm, held, why, check, has_demand))
+        }
+        // The user has another VM, and never had this one. Only an assignment that is bound never changes its VM.
+        Some(claim) if claim.is_bound && !claim.names(vm) => Some(Action::Free {
+            vm: vm.id.clone(),
+            user: held.user.clone(),
+            restart: None,
+            why: Why::Duplicate,
+            check: Check::ClaimIs(claim.id.clone()),
+        }),
+        Some(_) if facts.own_rules().on_expiry == OnExpiry::Release && facts.is_expired(vm) => {
+            expire(facts, vm, Why::Expired)
+        }
+        Some(_) => None,
+    }
+}
+
+/// The next step of the end of an expired assignment. It can be one of another pool.
+pub(super) fn expire(facts: &Facts, vm: &Vm, why: Why) -> Option<Action> {
+    let held = vm.held.as_ref()?;
+    // A console connection since then would have changed the assignment's last use.
+    let holder = facts.holder(vm).map(|claim| claim.id.clone());
+    let check = holder.map_or(Check::None, Check::ClaimIs);
+    Some(release(facts, vm, held, why, check, why == Why::Reclaimed))
+}
+
+/// The next step of the end of the VM's assignment.
+fn release(
+    facts: &Facts,
+    vm: &Vm,
+    held: &Held,
+    why: Why,
+    check: Check,
+    has_demand: bool,
+) -> Action {
+    let on_release = facts.rules_of(held).unwrap_or_default().on_release;
+    let id = vm.id.clone();
+    if on_release == OnRelease::Stop && vm.state_is_running && !has_demand {
+        let spec = SpecChange::Stop;
+        return Action::Change { vm: id, spec, why };
+    }
+    let restarts = on_release == OnRelease::Restart && !vm.is_stopped;
+    Action::Free {
+        vm: id,
+        user: held.user.clone(),
+        restart: restarts.then(|| vm.restart_request.saturating_add(1)),
+        why,
+        check,
+    }
+}
+
+/// The restart of a VM that a user has lost.
+pub(super) fn restart(vm: &Vm) -> Option<Action> {
+    let request = vm.restart_needed?;
+    let is_due = vm.held.is_none() && !vm.is_ending && vm.restart_request < request;
+    let (spec, why) = (SpecChange::Restart(request), Why::Released);
+    let vm = vm.id.clone();
+    is_due.then_some(Action::Change { vm, spec, why })
+}
+
+/// Deletes the assignment.
+pub(super) fn delete(claim: &Claim, why: Why, check: Check) -> Action {
+    Action::Delete {
+        claim: claim.id.clone(),
+        user: claim.user.clone(),
+        why,
+        check,
+    }
+}

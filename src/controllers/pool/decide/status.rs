@@ -1,0 +1,145 @@
+//! (pure) The status of assignments.
+
+use crate::api::pool::names;
+use crate::api::pool::{AssignedVm, BOUND, BoundReason, VmAssignmentStatus};
+use crate::controllers::pool::action::{Action, Change};
+use crate::controllers::pool::facts::{Claim, Facts, Vm};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+/// The queue positions that a status names. A change of later positions causes no write.
+const POSITION_MAX: usize = 5;
+
+/// A write of the status, if it differs from the present one.
+fn report(claim: &Claim, status: VmAssignmentStatus, change: Option<Change>) -> Option<Action> {
+    (status != claim.status).then(|| Action::Report {
+        claim: claim.id.clone(),
+        user: claim.user.clone(),
+        status,
+        change,
+    })
+}
+
+/// The condition `Bound`. Its time changes with its status only.
+fn bound_condition(
+    facts: &Facts,
+    claim: &Claim,
+    is_true: bool,
+    reason: BoundReason,
+    message: String,
+) -> Vec<Condition> {
+    let status = if is_true { "True" } else { "False" };
+    let mut present = claim.status.conditions.iter();
+    let present = present.find(|present| present.type_ == BOUND && present.status == status);
+    let now = || Time(Timestamp::from_second(facts.now.as_second()).unwrap_or(facts.now));
+    vec![Condition {
+        type_: BOUND.to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message,
+        observed_generation: None,
+        last_transition_time: present.map_or_else(now, |it| it.last_transition_time.clone()),
+    }]
+}
+
+/// The status of an assignment without a VM.
+fn without_vm(
+    facts: &Facts,
+    claim: &Claim,
+    reason: BoundReason,
+    message: String,
+) -> VmAssignmentStatus {
+    VmAssignmentStatus {
+        conditions: bound_condition(facts, claim, false, reason, message),
+        ..VmAssignmentStatus::default()
+    }
+}
+
+/// Reports an assignment whose name does not belong to pool and user.
+pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
+    let name = names::assignment(&claim.pool, &claim.user);
+    let message = format!(
+        "the name of the assignment of this user in this pool is {name}; delete this object and create that one: vm-operator assignment \
+         POOL USER | kubectl apply -f -"
+    );
+    let status = without_vm(facts, claim, BoundReason::NameMismatch, message);
+    report(claim, status, None)
+}
+
+/// Reserves the VM.
+pub(super) fn reserve(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+    let message = format!("VM {} is being assigned", vm.id.name);
+    let status = VmAssignmentStatus {
+        vm: Some(AssignedVm {
+            name: vm.id.name.clone(),
+            uid: vm.id.uid.clone(),
+        }),
+        ..without_vm(facts, claim, BoundReason::Binding, message)
+    };
+    Action::Report {
+        claim: claim.id.clone(),
+        user: claim.user.clone(),
+        status,
+        change: None,
+    }
+}
+
+/// Reports that the assignment waits at that position of the queue, or for that restart.
+pub(super) fn waiting(
+    facts: &Facts,
+    claim: &Claim,
+    position: usize,
+    restarting: Option<&Vm>,
+) -> Option<Action> {
+    let message = match restarting {
+        Some(vm) => format!(
+            "VM {} restarts after its previous user, and is assigned then",
+            vm.id.name
+        ),
+        None if position <= POSITION_MAX => format!(
+            "no VM of the pool is available; position {position} of the queue; see kubectl describe vmpool {}",
+            facts.pool.id.name
+        ),
+        None => format!(
+            "no VM of the pool is available; at least {POSITION_MAX} users wait before this one; see kubectl describe vmpool {}",
+            facts.pool.id.name
+        ),
+    };
+    let status = without_vm(facts, claim, BoundReason::Waiting, message);
+    let is_new = claim
+        .status
+        .conditions
+        .iter()
+        .all(|present| present.reason != BoundReason::Waiting.as_str());
+    report(claim, status, is_new.then_some(Change::Waiting))
+}
+
+/// Reports that the user has the VM.
+pub(super) fn bound(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+    Action::Report {
+        claim: claim.id.clone(),
+        user: claim.user.clone(),
+        status: status_of_bound(facts, claim, vm),
+        change: Some(Change::Assigned),
+    }
+}
+
+/// Reports the last use and the expiry of an assignment, if they have changed.
+pub(super) fn used(facts: &Facts, claim: &Claim, vm: &Vm) -> Option<Action> {
+    report(claim, status_of_bound(facts, claim, vm), None)
+}
+
+fn status_of_bound(facts: &Facts, claim: &Claim, vm: &Vm) -> VmAssignmentStatus {
+    let seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
+    let mut message = format!("the user has VM {}", vm.id.name);
+    if facts.pool.login && !names::is_login_allowed(&claim.user) {
+        message += "; the agent in the guest does not log in this name: it must have 1 to 64 letters, digits or . @ - _, begin with a \
+                    letter, a digit or _, and not be root";
+    }
+    VmAssignmentStatus {
+        vm: claim.status.vm.clone(),
+        last_used: facts.last_use(vm).map(seconds).map(Time),
+        expires: facts.expiry(vm).map(Time),
+        conditions: bound_condition(facts, claim, true, BoundReason::Assigned, message),
+    }
+}

@@ -1,0 +1,185 @@
+//! Observes a pool: its members and assignments, from the stores.
+
+use crate::api::VmPool;
+use crate::api::conditions::{self, ReadyReason};
+use crate::api::pool::{BOUND, VmPoolSpec, names};
+use crate::api::vm::{Assignment, State};
+use crate::controllers::pool::context::Context;
+use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Version, Vm};
+use crate::controllers::pool::views::{AssignmentView, MemberView};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use std::collections::BTreeSet;
+use strum::VariantArray;
+
+/// The facts about the pool.
+#[must_use]
+pub fn observe(pool: &VmPool, ctx: &Context) -> Facts {
+    let name = pool.name_any();
+    let all = ctx.claims.groups(&ctx.key(""));
+    let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|claim| claim.spec.pool == name);
+    let named: BTreeSet<&str> = own.iter().filter_map(|claim| named_vm(claim)).collect();
+    let vms: Vec<Vm> = ctx
+        .vms
+        .reader()
+        .state()
+        .iter()
+        .filter(|vm| {
+            let is_held = vm.status.assignment.pool.as_ref() == Some(&name);
+            is_held || is_member(vm, &name) || named.contains(uid(vm.as_ref()))
+        })
+        .map(|vm| vm_facts(vm, &name))
+        .collect();
+    let is_involved = |claim: &AssignmentView| {
+        let holds = |vm: &Vm| {
+            let held = vm.held.as_ref().and_then(|held| held.claim.as_deref());
+            held == Some(uid(claim)) || named_vm(claim) == Some(&vm.id.uid)
+        };
+        vms.iter().any(holds)
+    };
+    let others = others.into_iter().filter(|claim| is_involved(claim));
+    let claims = own.iter().copied().chain(others);
+    let claims = claims.map(|claim| claim_facts(claim, pool)).collect();
+    let pools = ctx.pools.reader().state();
+    Facts {
+        pool: pool_facts(pool),
+        rules: pools
+            .iter()
+            .map(|pool| (pool.name_any(), rules(&pool.spec)))
+            .collect(),
+        vms,
+        claims,
+        now: (ctx.cluster.now)(),
+    }
+}
+
+fn uid<K: Resource>(object: &K) -> &str {
+    object.meta().uid.as_deref().unwrap_or_default()
+}
+
+/// The UID of the VM that the assignment names.
+fn named_vm(claim: &AssignmentView) -> Option<&str> {
+    claim.status.vm.as_ref().map(|vm| vm.uid.as_str())
+}
+
+fn version<K: Resource>(object: &K) -> Version {
+    Version {
+        name: object.meta().name.clone().unwrap_or_default(),
+        uid: uid(object).to_owned(),
+        version: object.meta().resource_version.clone().unwrap_or_default(),
+    }
+}
+
+fn is_member(vm: &MemberView, pool: &str) -> bool {
+    vm.spec.pools.iter().any(|name| name == pool)
+}
+
+/// The facts about a pool.
+#[must_use]
+pub fn pool_facts(pool: &VmPool) -> Pool {
+    Pool {
+        id: version(pool),
+        prewarm: usize::try_from(pool.spec.prewarm).unwrap_or_default(),
+        login: pool.spec.login_on_assignment,
+        is_ending: pool.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// The rules of a pool.
+#[must_use]
+pub fn rules(spec: &VmPoolSpec) -> Rules {
+    Rules {
+        retention: spec.retention.parse().ok(),
+        on_release: spec.on_release,
+        on_expiry: spec.on_expiry,
+    }
+}
+
+/// The facts about a VM, as far as that pool is concerned.
+#[must_use]
+pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
+    let status = &vm.status;
+    let ready = conditions::find(&status.conditions, conditions::READY);
+    let console = conditions::find(&status.conditions, conditions::CONSOLE_CONNECTED);
+    let is_current = |ready: &&Condition| ready.observed_generation == vm.metadata.generation;
+    let requested = vm.spec.vm.restart_request.unwrap_or_default();
+    let done = status.observed_restart_request.unwrap_or_default();
+    let needed = status.assignment.restart;
+    let state_is_running = vm.spec.vm.state == Some(State::Running);
+    let is_shut_down = status
+        .guest_shutdown
+        .is_some_and(|shutdown| Some(shutdown.generation) == vm.metadata.generation);
+    let is_stopped = ready
+        .filter(is_current)
+        .is_some_and(|ready| ready.reason == ReadyReason::Stopped.as_str());
+    Vm {
+        id: version(vm),
+        is_member: is_member(vm, pool),
+        is_ending: vm.metadata.deletion_timestamp.is_some(),
+        wants_running: state_is_running && !is_shut_down,
+        state_is_running,
+        is_running: conditions::is_true(&status.conditions, conditions::RUNNING),
+        is_stopped,
+        problem: ready.and_then(problem),
+        restart_request: requested.max(done),
+        is_restarting: (requested > done && !is_stopped)
+            || needed.is_some_and(|needed| needed > done),
+        is_connected: conditions::is_true(&status.conditions, conditions::CONSOLE_CONNECTED),
+        connection_changed: console.map(|console| console.last_transition_time.0),
+        held: held(&status.assignment),
+        restart_needed: needed,
+    }
+}
+
+/// The reason of a VM that does not run although it should, or will not run without help.
+fn problem(ready: &Condition) -> Option<String> {
+    let known = ReadyReason::VARIANTS
+        .iter()
+        .find(|reason| reason.as_str() == ready.reason);
+    known
+        .filter(|reason| reason.is_problem())
+        .map(|reason| reason.as_str().to_owned())
+}
+
+fn held(assignment: &Assignment) -> Option<Held> {
+    let (pool, user) = (assignment.pool.clone()?, assignment.user.clone()?);
+    let since = assignment.last_used.as_ref();
+    Some(Held {
+        pool,
+        user,
+        claim: assignment.uid.clone(),
+        since: since.and_then(|time| time.parse::<Timestamp>().ok()),
+        login: assignment.login,
+    })
+}
+
+/// The facts about an assignment. `pool` is the pool whose owner reference it needs, if it belongs to that pool.
+#[must_use]
+pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
+    let owners = claim.owner_references();
+    let mut of_pools = owners
+        .iter()
+        .filter(|owner| owner.kind == VmPool::kind(&()) && owner.name == claim.spec.pool);
+    let is_own = claim.spec.pool == pool.name_any();
+    let has_owner = of_pools.clone().any(|owner| owner.uid == uid(pool));
+    // The garbage collector deletes the assignments of a previous pool.
+    let is_of_previous = is_own && !has_owner && of_pools.next().is_some();
+    let annotations = claim.annotations();
+    Claim {
+        id: version(claim),
+        pool: claim.spec.pool.clone(),
+        user: claim.spec.user.clone(),
+        created: claim
+            .creation_timestamp()
+            .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+        is_ending: claim.metadata.deletion_timestamp.is_some() || is_of_previous,
+        is_named_well: claim.name_any() == names::assignment(&claim.spec.pool, &claim.spec.user),
+        has_owner,
+        is_adopted: annotations
+            .get(names::ANNOTATION_ADOPTED)
+            .is_some_and(|value| value == "true"),
+        is_bound: conditions::is_true(&claim.status.conditions, BOUND),
+        status: claim.status.clone(),
+    }
+}

@@ -1,0 +1,81 @@
+//! (client) The controller of VMs whose pool does not exist any more. Their assignments end with the pool, and nobody reconciles that pool.
+//!
+//! An assignment by the Java VM-Operator remains until its pool appears, or another pool needs the VM.
+
+use crate::api::VmPool;
+use crate::controllers::pool::action::Why;
+use crate::controllers::pool::apply;
+use crate::controllers::pool::context::Context;
+use crate::controllers::pool::observe::vm_facts;
+use crate::controllers::pool::views::MemberView;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::controller::{Outcome, Reconciler};
+use crate::k8s::error::Error;
+use crate::k8s::state::States;
+use kube::runtime::reflector::Store;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A list of pools does not report deletions, which happened while the watch was broken.
+const RECHECK_DELAY: Duration = Duration::from_secs(600);
+
+/// The controller.
+pub struct Orphans {
+    ctx: Arc<Context>,
+    states: States<()>,
+}
+
+impl Orphans {
+    /// The controller on the stores of that context.
+    #[must_use]
+    pub fn new(ctx: Arc<Context>) -> Self {
+        let states = States::new(ctx.cluster.first_backoff, ctx.cluster.jitter);
+        Self { ctx, states }
+    }
+
+    /// The number of VMs whose last reconcile has failed.
+    #[must_use]
+    pub fn failing(&self) -> usize {
+        self.states.failing()
+    }
+}
+
+impl Reconciler for Orphans {
+    type Object = MemberView;
+    type State = ();
+    const NAME: &'static str = "pool-orphans";
+
+    fn cluster(&self) -> &Cluster {
+        &self.ctx.cluster
+    }
+
+    fn states(&self) -> &States<()> {
+        &self.states
+    }
+
+    fn objects(&self) -> Store<MemberView> {
+        self.ctx.vms.reader()
+    }
+
+    async fn ready(&self) {
+        self.ctx.stores_ready().await;
+    }
+
+    async fn reconcile(&self, vm: Arc<MemberView>) -> Result<Outcome, Error> {
+        let ctx = &self.ctx;
+        let vm = vm_facts(&vm, "");
+        let held = vm.held.as_ref().filter(|held| held.claim.is_some());
+        let Some(held) = held.filter(|_| !vm.is_ending) else {
+            return Ok(Outcome::Done);
+        };
+        if ctx.pools.get(&ctx.key(&held.pool)).is_some() {
+            return Ok(Outcome::Recheck(RECHECK_DELAY));
+        }
+        // The pool can be newer than the store.
+        let found = ctx.writer().find::<VmPool, VmPool>(&held.pool).await?;
+        if found.is_none() {
+            apply::free(&vm.id, &held.user, None, Why::PoolDeleted, ctx).await?;
+        }
+        Ok(Outcome::Done)
+    }
+}

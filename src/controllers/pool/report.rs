@@ -1,0 +1,217 @@
+//! (pure, client) The status of a pool: counts, and the condition `Ready` with the cause for which users wait.
+
+use crate::api::VmPool;
+use crate::api::pool::{OnRelease, PoolReason, READY, Retention, VmPoolStatus};
+use crate::controllers::pool::context::Context;
+use crate::controllers::pool::facts::{Facts, Vm};
+use crate::k8s::error::Error;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+/// The state of a VM of a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Use {
+    Free,
+    Assigned,
+    Expired,
+    /// With the cause.
+    Unavailable(String),
+}
+
+fn use_of(facts: &Facts, vm: &Vm) -> Use {
+    let is_own = |pool: &str| pool == facts.pool.id.name;
+    match &vm.held {
+        _ if vm.is_ending => Use::Unavailable("being deleted".to_owned()),
+        Some(held) if is_own(&held.pool) && facts.is_expired(vm) => Use::Expired,
+        Some(held) if is_own(&held.pool) => Use::Assigned,
+        Some(held) if !facts.is_expired(vm) => {
+            Use::Unavailable(format!("assigned by pool {}", held.pool))
+        }
+        _ if vm.problem.is_some() => {
+            let problem = vm.problem.clone().unwrap_or_default();
+            Use::Unavailable(format!("not running ({problem})"))
+        }
+        _ if vm.is_connected => Use::Unavailable("connected to a console".to_owned()),
+        _ if vm.is_restarting => Use::Unavailable("restarting".to_owned()),
+        Some(_) => Use::Expired,
+        None => Use::Free,
+    }
+}
+
+/// The desired status of the pool. `rejection` is the answer of the API server to a rejected write.
+#[must_use]
+pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPoolStatus {
+    let uses: Vec<_> = facts
+        .vms_by_name()
+        .into_iter()
+        .filter(|vm| vm.is_member || holds_own(facts, vm))
+        .map(|vm| (vm, use_of(facts, vm)))
+        .collect();
+    let count = |state: fn(&Use) -> bool| number(uses.iter().filter(|(_, it)| state(it)).count());
+    let queue = facts.queue().into_iter();
+    let waiting = queue.filter(|claim| !claim.is_bound && claim.is_named_well);
+    let mut status = VmPoolStatus {
+        observed_generation: pool.metadata.generation,
+        members: number(facts.vms.iter().filter(|vm| vm.is_member).count()),
+        free: count(|it| *it == Use::Free),
+        assigned: count(|it| *it == Use::Assigned),
+        expired: count(|it| *it == Use::Expired),
+        waiting: number(waiting.count()),
+        unavailable: count(|it| matches!(it, Use::Unavailable(_))),
+        conditions: Vec::new(),
+    };
+    let retention = pool.spec.retention.parse::<Retention>().err();
+    let reason = match (&rejection, &retention) {
+        (Some(_), _) => PoolReason::WriteRejected,
+        (_, Some(_)) => PoolReason::RetentionInvalid,
+        _ if status.members == 0 => PoolReason::NoMembers,
+        _ if status.free + status.expired == 0 => PoolReason::Exhausted,
+        _ => PoolReason::Usable,
+    };
+    let message = match (rejection, retention) {
+        (Some(rejection), _) => format!(
+            "{rejection}; apply the manifests of the operator again (kubectl apply -k OVERLAY)"
+        ),
+        (_, Some(invalid)) => {
+            format!("spec.retention: {invalid}; assignments of the pool do not expire until then")
+        }
+        _ => explanation(facts, &status, &uses, reason),
+    };
+    let is_true = !matches!(
+        reason,
+        PoolReason::WriteRejected | PoolReason::RetentionInvalid
+    );
+    let ready = condition(facts, pool, is_true, reason, message);
+    status.conditions = vec![ready];
+    status
+}
+
+fn holds_own(facts: &Facts, vm: &Vm) -> bool {
+    vm.held
+        .as_ref()
+        .is_some_and(|held| held.pool == facts.pool.id.name)
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Explains the counts: why users wait, and when the next VM becomes available.
+fn explanation(
+    facts: &Facts,
+    status: &VmPoolStatus,
+    uses: &[(&Vm, Use)],
+    reason: PoolReason,
+) -> String {
+    let mut sentences = Vec::new();
+    match reason {
+        PoolReason::NoMembers => {
+            let name = &facts.pool.id.name;
+            sentences.push(format!(
+                "no VM has {name} in spec.pools; add it to at least one VM"
+            ));
+        }
+        PoolReason::Exhausted => {
+            let expiries = uses.iter().filter(|(_, it)| *it == Use::Assigned);
+            let next = expiries.filter_map(|(vm, _)| facts.expiry(vm)).min();
+            let next = next.map_or_else(
+                || "no assignment expires without a change".to_owned(),
+                |next| format!("the next assignment expires at {next}"),
+            );
+            sentences.push(format!(
+                "no VM is free: {} of {} VMs are assigned; {next}",
+                status.assigned, status.members
+            ));
+        }
+        _ => {}
+    }
+    for (vm, state) in uses {
+        if let Use::Unavailable(cause) = state {
+            sentences.push(format!("VM {} is {cause}", vm.id.name));
+        }
+    }
+    // A long list helps nobody.
+    let more = sentences.len().saturating_sub(5);
+    sentences.truncate(5);
+    if more > 0 {
+        sentences.push(format!("{more} more VMs are not available"));
+    }
+    if facts.own_rules().on_release == OnRelease::Keep && !facts.pool.login {
+        let advice = "the next user of a VM finds the session of the previous one: set spec.onRelease to Restart to prevent this";
+        sentences.push(advice.to_owned());
+    }
+    sentences.join("; ")
+}
+
+fn condition(
+    facts: &Facts,
+    pool: &VmPool,
+    is_true: bool,
+    reason: PoolReason,
+    message: String,
+) -> Condition {
+    let status = if is_true { "True" } else { "False" };
+    let present = pool.status.iter().flat_map(|status| &status.conditions);
+    let mut same = present.filter(|present| present.type_ == READY && present.status == status);
+    let now = Timestamp::from_second(facts.now.as_second()).unwrap_or(facts.now);
+    Condition {
+        type_: READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message,
+        observed_generation: pool.metadata.generation,
+        last_transition_time: same
+            .next()
+            .map_or(Time(now), |it| it.last_transition_time.clone()),
+    }
+}
+
+/// Writes the status of the pool if it differs.
+///
+/// # Errors
+/// If the request fails.
+pub async fn report(
+    facts: &Facts,
+    pool: &VmPool,
+    error: Option<&Error>,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let rejection = error.filter(|error| error.is_rejection());
+    let status = status(facts, pool, rejection.map(ToString::to_string));
+    if pool.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let body = json!({
+        "apiVersion": VmPool::api_version(&()),
+        "kind": VmPool::kind(&()),
+        "metadata": {"name": pool.name_any(), "resourceVersion": pool.resource_version()},
+        "status": status,
+    });
+    let manager = ctx.cluster.manager.field_manager;
+    ctx.writer()
+        .apply_status::<VmPool, VmPool>(&ctx.pools, &pool.name_any(), manager, &body)
+        .await
+        .map(drop)
+}
+
+/// Updates the metrics that count VMs of pools.
+pub fn update_metrics(ctx: &Context) {
+    let metrics = &ctx.cluster.metrics.pools;
+    // A deleted pool is not served.
+    metrics.clear();
+    for pool in ctx.pools.reader().state() {
+        let Some(status) = &pool.status else { continue };
+        let name = pool.name_any();
+        for (state, count) in [
+            ("free", status.free),
+            ("assigned", status.assigned),
+            ("expired", status.expired),
+            ("unavailable", status.unavailable),
+        ] {
+            metrics.set_vms(&name, state, count);
+        }
+        metrics.set_waiting(&name, status.waiting);
+    }
+}

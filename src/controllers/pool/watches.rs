@@ -1,0 +1,136 @@
+//! (client) The watches of pools, assignments and VMs. Each fills a store and reports the pools to reconcile.
+
+use crate::api::VmPool;
+use crate::controllers::pool::context::Context;
+use crate::controllers::pool::views::{AssignmentView, MemberView};
+use crate::k8s::follow::{self, Changes};
+use crate::k8s::key::ObjectKey;
+use crate::k8s::store::children::Change;
+use crate::k8s::tasks::Tasks;
+use crate::k8s::watch::listed_in;
+use futures::{Stream, StreamExt};
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The changes that the controllers of pools reconcile.
+pub struct Watched<P, V> {
+    /// Pools that have changed themselves, or whose members or assignments have.
+    pub pools: P,
+    /// VMs that have changed.
+    pub vms: V,
+}
+
+/// Starts the watches.
+pub fn watch(
+    ctx: &Arc<Context>,
+    tasks: &mut Tasks,
+) -> Watched<
+    impl Stream<Item = ObjectRef<VmPool>> + Send + 'static + use<>,
+    impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<>,
+> {
+    let (changes, changed) = Changes::new(ctx.pools.clone());
+    let (cluster, namespaces) = (&ctx.cluster, ctx.watched_namespace());
+    let config = watcher::Config::default();
+    let claims = listed_in::<AssignmentView>(cluster, &namespaces, &config);
+    let (of_claims, known) = (changes.clone(), ctx.clone());
+    let (orphans, orphaned) = Changes::new(ctx.vms.clone());
+    let of_claim = orphans.clone();
+    let claims = follow::children(
+        cluster.clone(),
+        "vmassignments",
+        claims,
+        ctx.claims.clone(),
+        move |_, change| {
+            match &change {
+                Change::Group(pool) => report_orphans(pool, &known, &of_claim),
+                Change::Relisted => of_claim.all(|_| true),
+                Change::None => {}
+            }
+            of_claims.of(change);
+        },
+    );
+    tasks.spawn("watch of vmassignments".to_owned(), claims);
+    let pools = listed_in::<VmPool>(cluster, &namespaces, &config);
+    let (rules, of_pools) = (changes.clone(), ctx.clone());
+    let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
+    // Members that two pools share follow the rules of both.
+    let pools = pools.inspect(move |pool| {
+        let pool = ObjectKey::from(pool);
+        report_sharing(&pool, &of_pools, &rules);
+        report_orphans(&pool, &of_pools, &orphans);
+    });
+    Watched {
+        pools: futures::stream::select(pools, changed),
+        vms: futures::stream::select(vms(ctx, changes), orphaned),
+    }
+}
+
+/// Reports the VMs that the pool has assigned, if it does not exist.
+fn report_orphans(pool: &ObjectKey, ctx: &Context, changes: &Changes<MemberView>) {
+    if ctx.pools.get(pool).is_none() {
+        changes.all(|vm| vm.status.assignment.pool.as_deref() == Some(pool.name()));
+    }
+}
+
+/// Reports the other pools of the pool's members.
+fn report_sharing(pool: &ObjectKey, ctx: &Context, changes: &Changes<VmPool>) {
+    let vms = ctx.vms.reader().state();
+    let shared = vms.iter().map(|vm| pools_of(vm));
+    let shared = shared.filter(|pools| pools.len() > 1 && pools.contains(pool.name()));
+    let others: BTreeSet<String> = shared.flatten().collect();
+    for other in others.iter().filter(|other| *other != pool.name()) {
+        changes.object(ctx.key(other));
+    }
+}
+
+/// Watches VMs. Reports the pools of a changed VM, before and after the change.
+fn vms(
+    ctx: &Arc<Context>,
+    changes: Changes<VmPool>,
+) -> impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<> {
+    let config = watcher::Config::default();
+    let events = listed_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config);
+    // The pools of a VM before its change, until the store has the change.
+    let before = Arc::new(Mutex::new(BTreeSet::new()));
+    let (known, noted) = (ctx.clone(), before.clone());
+    let events = events.inspect(move |event| {
+        let Ok(Event::Apply(vm) | Event::Delete(vm)) = event else {
+            return;
+        };
+        if let Some(known) = known.vms.get(&ObjectKey::of(vm)) {
+            let mut noted = noted.lock().unwrap_or_else(PoisonError::into_inner);
+            noted.extend(pools_of(&known));
+        }
+    });
+    let vms = follow::primaries(&ctx.cluster, "vms of pools", events, ctx.vms.clone());
+    let ctx = ctx.clone();
+    vms.inspect(move |vm| {
+        let mut pools = std::mem::take(&mut *before.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(vm) = ctx.vms.get(&ObjectKey::from(vm)) {
+            pools.extend(pools_of(&vm));
+        }
+        // A pool whose assignment has just lost the VM to another pool.
+        let claims = ctx.claims.groups(&ctx.key(""));
+        let names_vm = |claim: &&Arc<AssignmentView>| {
+            let named = claim.status.vm.as_ref();
+            named.is_some_and(|named| named.name == vm.name)
+        };
+        pools.extend(
+            claims
+                .iter()
+                .filter(names_vm)
+                .map(|claim| claim.spec.pool.clone()),
+        );
+        for pool in pools {
+            changes.object(ctx.key(&pool));
+        }
+    })
+}
+
+/// The pools that the VM belongs to, and the pool that has assigned it.
+fn pools_of(vm: &MemberView) -> BTreeSet<String> {
+    let assigned = vm.status.assignment.pool.iter();
+    vm.spec.pools.iter().chain(assigned).cloned().collect()
+}

@@ -1,0 +1,222 @@
+//! Pools: two controllers without leader election, which both write, and the rules of the definitions.
+
+use crate::apiserver::world::{World, eventually};
+use futures::FutureExt;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use vm_operator::api::pool::names;
+use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::{self};
+use vm_operator::k8s::cluster::Cluster;
+use vm_operator::k8s::controller;
+use vm_operator::k8s::tasks::Tasks;
+
+const VERSION: &str = "vmoperator.jdrupes.org/v1";
+
+/// Starts a controller that always leads.
+fn start(world: &World) -> JoinHandle<()> {
+    let cluster = Cluster::new(world.client.clone(), pool::MANAGER);
+    let ctx = Arc::new(Context::new(cluster, world.namespace.clone()));
+    let mut tasks = Tasks::default();
+    let watched = pool::watch(&ctx, &mut tasks);
+    let never = std::future::pending().boxed().shared();
+    tokio::spawn(async move {
+        let orphans = controller::run(ctx.orphans(), watched.vms, never.clone());
+        let pools = controller::run(ctx, watched.pools, never);
+        tokio::select! {
+            _ = futures::future::join(orphans, pools) => {}
+            ended = tasks.ended() => panic!("{ended}"),
+        }
+    })
+}
+
+fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec})
+}
+
+fn claim(pool: &str, user: &str) -> Value {
+    let name = names::assignment(pool, user);
+    object("VmAssignment", &name, json!({"pool": pool, "user": user}))
+}
+
+async fn list(world: &World, plural: &str) -> Vec<Value> {
+    let path = format!("/apis/{VERSION}/namespaces/{}/{plural}", world.namespace);
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let list: Value = world.client.request(request).await.unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+fn reason(claim: &Value) -> &str {
+    claim["status"]["conditions"][0]["reason"]
+        .as_str()
+        .unwrap_or_default()
+}
+
+/// The names of VMs that the API server assigns to users, by user.
+async fn holdings(world: &World) -> BTreeMap<String, String> {
+    let vms = list(world, "vms").await;
+    let mut holdings = BTreeMap::new();
+    for claim in list(world, "vmassignments").await {
+        let mut named = vms
+            .iter()
+            .filter(|vm| vm["metadata"]["uid"] == claim["status"]["vm"]["uid"]);
+        let vm = named.find(|vm| vm["status"]["assignment"]["uid"] == claim["metadata"]["uid"]);
+        if let Some(vm) = vm.filter(|_| reason(&claim) == "Assigned") {
+            let user = claim["spec"]["user"].as_str().unwrap().to_owned();
+            holdings.insert(user, vm["metadata"]["name"].as_str().unwrap().to_owned());
+        }
+    }
+    holdings
+}
+
+#[tokio::test]
+async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
+    let world = World::new("pools").await;
+    let controllers = [start(&world), start(&world)];
+    let pool = object(
+        "VmPool",
+        "desktops",
+        json!({"permissions": [], "onRelease": "Stop"}),
+    );
+    world.apply(&pool, false).await.unwrap();
+    let spec = json!({"pools": ["desktops"], "vm": {"state": "Stopped", "networks": []}});
+    for vm in 0..6 {
+        world
+            .apply(
+                &object("VirtualMachine", &format!("vm{vm}"), spec.clone()),
+                false,
+            )
+            .await
+            .unwrap();
+    }
+    for user in 0..10 {
+        world
+            .apply(&claim("desktops", &format!("user{user}")), false)
+            .await
+            .unwrap();
+    }
+    eventually("six users have a VM", || async {
+        holdings(&world).await.len() == 6
+    })
+    .await;
+    let held = holdings(&world).await;
+    let vms: BTreeSet<_> = held.values().collect();
+    assert_eq!(vms.len(), 6, "{held:?}");
+    eventually("four users wait", || async {
+        let claims = list(&world, "vmassignments").await;
+        claims
+            .iter()
+            .filter(|claim| reason(claim) == "Waiting")
+            .count()
+            == 4
+    })
+    .await;
+    let running = list(&world, "vms").await;
+    assert!(
+        running
+            .iter()
+            .all(|vm| vm["spec"]["vm"]["state"] == "Running")
+    );
+    // The first user leaves, and one of those who wait gets the VM.
+    let (first, vm) = held.iter().next().unwrap();
+    let name = names::assignment("desktops", first);
+    world
+        .shell(&format!("kubectl delete vmassignment {name}"))
+        .unwrap();
+    eventually("another user has the VM", || async {
+        let held = holdings(&world).await;
+        held.len() == 6 && held.values().any(|other| other == vm) && !held.contains_key(first)
+    })
+    .await;
+    let columns = world.shell("kubectl get vmassignments").unwrap();
+    assert!(columns.starts_with("NAME"), "{columns}");
+    assert!(
+        columns.contains("EXPIRES") && columns.contains("Waiting"),
+        "{columns}"
+    );
+    let pools = world.shell("kubectl describe vmpool desktops").unwrap();
+    assert!(
+        pools.contains("no VM is free: 6 of 6 VMs are assigned"),
+        "{pools}"
+    );
+    // The deletion of the pool ends all assignments.
+    world.shell("kubectl delete vmpool desktops").unwrap();
+    eventually("no VM is assigned", || async {
+        let vms = list(&world, "vms").await;
+        let is_free = |vm: &Value| vm["status"]["assignment"] == json!({});
+        list(&world, "vmassignments").await.is_empty() && vms.iter().all(is_free)
+    })
+    .await;
+    controllers.iter().for_each(JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn assignment_of_no_pool_says_so_and_cannot_be_changed() {
+    let world = World::new("assignments").await;
+    let created = world.apply(&claim("none", "anna"), false).await.unwrap();
+    let created = serde_json::to_value(created).unwrap();
+    assert_eq!(reason(&created), "Pending", "{created:#}");
+    let mut changed = claim("none", "anna");
+    changed["spec"]["user"] = "berta".into();
+    let error = world.apply(&changed, true).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be changed"), "{error}");
+    let error = world
+        .apply(&claim("none", "a\nb"), true)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("spec.user"), "{error}");
+}
+
+#[tokio::test]
+async fn invalid_pools_are_rejected_with_the_next_step() {
+    let world = World::new("invalid-pools").await;
+    let permission = |permission: Value| json!({"permissions": [permission]});
+    for (spec, message) in [
+        (
+            json!({"permissions": [], "retention": "P"}),
+            "is a duration without a number",
+        ),
+        (
+            json!({"permissions": [], "retention": "P1DT"}),
+            "is a duration without a number",
+        ),
+        (
+            json!({"permissions": [], "retention": "soon"}),
+            "spec.retention",
+        ),
+        (json!({}), "permissions"),
+        (permission(json!({})), "exactly one of user and role"),
+        (
+            permission(json!({"user": "a", "role": "b"})),
+            "exactly one of user and role",
+        ),
+        (
+            permission(json!({"user": "a", "may": ["takeConsole"]})),
+            "Unsupported value",
+        ),
+        (json!({"permissions": [], "prewarm": -1}), "prewarm"),
+    ] {
+        let error = world
+            .apply(&object("VmPool", "p", spec), true)
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    let valid = permission(json!({"role": "user"}));
+    let pool = serde_json::to_value(
+        world
+            .apply(&object("VmPool", "p", valid), true)
+            .await
+            .unwrap(),
+    )
+    .unwrap();
+    assert_eq!(pool["spec"]["retention"], "PT1h");
+    assert_eq!(
+        pool["spec"]["permissions"][0]["may"],
+        json!(["accessConsole"])
+    );
+}

@@ -1,0 +1,75 @@
+//! Pools whose definitions are missing at the start of the operator.
+
+use futures::FutureExt;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use support::install::definitions;
+use support::memory::Server;
+use support::{components, timings};
+use vm_operator::api::pool::names;
+use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::{MANAGER, watch};
+use vm_operator::k8s::cluster::Cluster;
+use vm_operator::k8s::controller;
+use vm_operator::k8s::registry::Registry;
+use vm_operator::k8s::tasks::Tasks;
+
+const NAMESPACE: &str = "ns";
+
+async fn create(server: &Server, kind: &str, name: &str, spec: Value) {
+    let object = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    let api = components::api(&server.client(NAMESPACE), kind, Some(NAMESPACE));
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&Default::default(), &object).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() {
+    let server = Server::new(1);
+    timings::follow_virtual_clock(server.now());
+    server.create_namespace(NAMESPACE);
+    let [vms, reports, pools, assignments] = definitions().try_into().unwrap();
+    server.install_crd(&vms);
+    server.install_crd(&reports);
+    let mut cluster = Cluster::new(server.client(NAMESPACE), MANAGER);
+    (cluster.now, cluster.instant) = (timings::now, timings::instant);
+    let ctx = Arc::new(Context::new(cluster, NAMESPACE.to_owned()));
+    let mut registry = Registry::default();
+    ctx.register(&mut registry);
+    let mut tasks = Tasks::default();
+    let watched = watch(&ctx, &mut tasks);
+    let never = std::future::pending().boxed().shared();
+    let orphans = controller::run(ctx.orphans(), watched.vms, never.clone());
+    let pool = controller::run(ctx.clone(), watched.pools, never);
+    let running = tokio::spawn(futures::future::join(orphans, pool).map(drop));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(registry.missing(), [""; 0]);
+    registry.ready().await;
+    assert!(!running.is_finished());
+
+    server.install_crd(&pools);
+    server.install_crd(&assignments);
+    let member = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
+    create(&server, "VirtualMachine", "one", member).await;
+    create(&server, "VmPool", "p", json!({"permissions": []})).await;
+    let name = names::assignment("p", "anna");
+    create(
+        &server,
+        "VmAssignment",
+        &name,
+        json!({"pool": "p", "user": "anna"}),
+    )
+    .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let api = components::api(&server.client(NAMESPACE), "VmAssignment", Some(NAMESPACE));
+    let claim = serde_json::to_value(api.get(&name).await.unwrap()).unwrap();
+    assert_eq!(
+        claim["status"]["conditions"][0]["reason"], "Assigned",
+        "{claim:#}"
+    );
+    assert_eq!(claim["status"]["vm"]["name"], "one");
+    running.abort();
+}

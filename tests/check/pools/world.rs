@@ -1,0 +1,328 @@
+//! A small cluster with pools: its state, its objects as the shipped `decide` sees them, and the effects of writes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use vm_operator::api::pool::{AssignedVm, OnExpiry, OnRelease, Retention, VmAssignmentStatus};
+use vm_operator::controllers::pool::action::{Action, Check, SpecChange};
+use vm_operator::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Version, Vm};
+
+pub const VMS: usize = 3;
+pub const POOLS: usize = 2;
+pub const USERS: usize = 2;
+
+/// A VM. An index of 0 stands for nothing, and a UID of 0 for a VM that does not exist.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VmS {
+    pub uid: u8,
+    /// 1 if a copy is the newest version. Only equality with the newest version matters.
+    pub version: u8,
+    pub held: Option<HeldS>,
+    pub runs: bool,
+    pub connected: bool,
+    pub changed: u8,
+    pub restarting: bool,
+    /// Whether a restart is needed that nobody has requested.
+    pub needs_restart: bool,
+    /// UID and pool of the claim whose session is in the memory of the guest.
+    pub session: (u8, u8),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HeldS {
+    pub pool: u8,
+    pub user: u8,
+    /// 0 for the Java VM-Operator.
+    pub claim: u8,
+    pub since: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ClaimS {
+    pub uid: u8,
+    pub version: u8,
+    pub created: u8,
+    /// Index of the VM + 1.
+    pub vm: u8,
+    pub vm_uid: u8,
+    pub bound: bool,
+    pub used: u8,
+    pub adopted: bool,
+}
+
+/// The objects, as the API server or a store has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Objects {
+    pub vms: [VmS; VMS],
+    pub claims: [[ClaimS; USERS]; POOLS],
+    pub pools: [bool; POOLS],
+}
+
+/// The rules of a setting.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolRules {
+    pub retention: u8,
+    pub on_release: OnRelease,
+    pub on_expiry: OnExpiry,
+    pub members: [bool; VMS],
+    pub prewarm: usize,
+}
+
+pub fn at(tick: u8) -> Timestamp {
+    Timestamp::from_second(1_000_000 + i64::from(tick)).unwrap()
+}
+
+fn tick(time: Timestamp) -> u8 {
+    u8::try_from(time.as_second() - 1_000_000).unwrap_or_default()
+}
+
+fn vm_name(index: usize) -> String {
+    format!("vm{index}")
+}
+
+fn user_name(index: usize) -> String {
+    format!("user{index}")
+}
+
+pub fn index(name: &str) -> usize {
+    name[name.len() - 1..].parse().unwrap()
+}
+
+/// Pool and user of a claim by its name in this model.
+pub fn claim_index(name: &str) -> (usize, usize) {
+    let (pool, user) = name.split_once('-').unwrap();
+    (index(pool), index(user))
+}
+
+fn id(name: String, uid: u8, version: u8) -> Version {
+    let (uid, version) = (uid.to_string(), version.to_string());
+    Version { name, uid, version }
+}
+
+fn retention(rules: &PoolRules) -> Retention {
+    let exact = SignedDuration::from_secs(rules.retention.into());
+    Retention::For {
+        months: 0,
+        days: 0,
+        exact,
+    }
+}
+
+impl Objects {
+    /// The facts about a pool, from these objects.
+    pub fn facts(&self, pool: usize, rules: &[PoolRules; POOLS], now: u8) -> Facts {
+        let all_rules = (0..POOLS).filter(|pool| self.pools[*pool]).map(|pool| {
+            let rules = &rules[pool];
+            let it = Rules {
+                retention: Some(retention(rules)),
+                on_release: rules.on_release,
+                on_expiry: rules.on_expiry,
+            };
+            (format!("pool{pool}"), it)
+        });
+        let vms = (0..VMS).filter(|vm| self.vms[*vm].uid > 0);
+        Facts {
+            pool: Pool {
+                id: id(format!("pool{pool}"), 1, 1),
+                prewarm: rules[pool].prewarm,
+                login: false,
+                is_ending: false,
+            },
+            rules: all_rules.collect(),
+            vms: vms.map(|vm| self.vm(vm, rules[pool].members[vm])).collect(),
+            claims: self.claims(),
+            now: at(now),
+        }
+    }
+
+    fn vm(&self, index: usize, is_member: bool) -> Vm {
+        let vm = &self.vms[index];
+        Vm {
+            id: id(vm_name(index), vm.uid, vm.version),
+            is_member,
+            is_ending: false,
+            wants_running: vm.runs,
+            state_is_running: vm.runs,
+            is_running: vm.runs && !vm.restarting,
+            is_stopped: !vm.runs,
+            problem: None,
+            restart_request: 0,
+            is_restarting: vm.needs_restart || (vm.restarting && vm.runs),
+            is_connected: vm.connected,
+            connection_changed: Some(at(vm.changed)),
+            held: vm.held.map(|held| Held {
+                pool: format!("pool{}", held.pool),
+                user: user_name(held.user.into()),
+                claim: (held.claim > 0).then(|| held.claim.to_string()),
+                since: Some(at(held.since)),
+                login: false,
+            }),
+            restart_needed: vm.needs_restart.then_some(1),
+        }
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        for (pool, of_pool) in self.claims.iter().enumerate() {
+            for (user, claim) in of_pool.iter().enumerate().filter(|(_, it)| it.uid > 0) {
+                let vm = claim.vm.checked_sub(1).map(|vm| AssignedVm {
+                    name: vm_name(vm.into()),
+                    uid: claim.vm_uid.to_string(),
+                });
+                let status = if claim.bound { "True" } else { "False" };
+                let condition = Condition {
+                    type_: "Bound".to_owned(),
+                    status: status.to_owned(),
+                    reason: String::new(),
+                    message: String::new(),
+                    observed_generation: None,
+                    last_transition_time: Time(at(0)),
+                };
+                claims.push(Claim {
+                    id: id(format!("pool{pool}-user{user}"), claim.uid, claim.version),
+                    pool: format!("pool{pool}"),
+                    user: user_name(user),
+                    created: at(claim.created),
+                    is_ending: false,
+                    is_named_well: true,
+                    has_owner: true,
+                    is_adopted: claim.adopted,
+                    is_bound: claim.bound,
+                    status: VmAssignmentStatus {
+                        vm,
+                        last_used: (claim.used > 0).then(|| Time(at(claim.used))),
+                        expires: None,
+                        conditions: vec![condition],
+                    },
+                });
+            }
+        }
+        claims
+    }
+
+    /// Whether the user of the claim has the VM.
+    pub fn holds(&self, pool: usize, user: usize, vm: usize) -> bool {
+        let (claim, vm_state) = (&self.claims[pool][user], &self.vms[vm]);
+        let named = HeldS {
+            pool: pool as u8,
+            user: user as u8,
+            claim: claim.uid,
+            since: 0,
+        };
+        claim.uid > 0
+            && vm_state.uid > 0
+            && claim.bound
+            && usize::from(claim.vm) == vm + 1
+            && claim.vm_uid == vm_state.uid
+            && vm_state.held.map(|held| HeldS { since: 0, ..held }) == Some(named)
+    }
+
+    /// All holdings: pool, user and VM.
+    pub fn holdings(&self) -> Vec<(usize, usize, usize)> {
+        let mut all = Vec::new();
+        for pool in 0..POOLS {
+            for user in 0..USERS {
+                all.extend(
+                    (0..VMS)
+                        .filter(|vm| self.holds(pool, user, *vm))
+                        .map(|vm| (pool, user, vm)),
+                );
+            }
+        }
+        all
+    }
+
+    /// Whether the API server confirms the check.
+    pub fn confirms(&self, check: &Check) -> bool {
+        let claim = |name: &str| {
+            // The decision names assignments by their hash.
+            let (pool, user) = find_claim(name);
+            self.claims[pool][user]
+        };
+        match check {
+            Check::None => true,
+            Check::ClaimGone { name, uid } => claim(name).uid.to_string() != *uid,
+            Check::ClaimIs(version) => {
+                let (pool, user) = claim_index(&version.name);
+                let found = self.claims[pool][user];
+                found.uid.to_string() == version.uid && version.version == "1"
+            }
+            Check::VmGone { name, uid } => self.vms[index(name)].uid.to_string() != *uid,
+            Check::VmIs(version) => {
+                self.vms[index(&version.name)].uid.to_string() == version.uid
+                    && version.version == "1"
+            }
+        }
+    }
+
+    /// Carries out a write whose precondition is met. `next_uid` is the UID of a new claim.
+    pub fn write(&mut self, action: &Action, pool: usize, now: u8, next_uid: u8) {
+        match action {
+            Action::Create { user } => {
+                let claim = &mut self.claims[pool][index(user)];
+                if claim.uid == 0 {
+                    *claim = ClaimS {
+                        uid: next_uid,
+                        version: 1,
+                        created: now,
+                        adopted: true,
+                        ..ClaimS::default()
+                    };
+                }
+            }
+            Action::Own { .. } => {}
+            Action::Report { claim, status, .. } => {
+                let (pool, user) = claim_index(&claim.name);
+                self.claims[pool][user] = reported(self.claims[pool][user], status);
+            }
+            Action::Assign { vm, held } => {
+                self.vms[index(&vm.name)].needs_restart = false;
+                self.vms[index(&vm.name)].held = Some(HeldS {
+                    pool: index(&held.pool) as u8,
+                    user: index(&held.user) as u8,
+                    claim: held.claim.as_ref().map_or(0, |uid| uid.parse().unwrap()),
+                    since: held.since.map_or(0, tick),
+                });
+            }
+            Action::Change { vm, spec, .. } => {
+                let vm = &mut self.vms[index(&vm.name)];
+                match spec {
+                    SpecChange::Start => vm.runs = true,
+                    SpecChange::Stop => vm.runs = false,
+                    SpecChange::Restart(_) => {
+                        vm.restarting = vm.runs;
+                        vm.needs_restart = false;
+                    }
+                }
+            }
+            Action::Free { vm, restart, .. } => {
+                let vm = &mut self.vms[index(&vm.name)];
+                vm.held = None;
+                vm.needs_restart = restart.is_some();
+            }
+            Action::Delete { claim, .. } => {
+                let (pool, user) = claim_index(&claim.name);
+                self.claims[pool][user] = ClaimS::default();
+            }
+        }
+    }
+}
+
+/// The claim with that status.
+pub fn reported(claim: ClaimS, status: &VmAssignmentStatus) -> ClaimS {
+    ClaimS {
+        vm: status.vm.as_ref().map_or(0, |vm| index(&vm.name) as u8 + 1),
+        vm_uid: status.vm.as_ref().map_or(0, |vm| vm.uid.parse().unwrap()),
+        bound: status.conditions[0].status == "True",
+        used: status.last_used.as_ref().map_or(0, |time| tick(time.0)),
+        ..claim
+    }
+}
+
+/// Pool and user of an assignment with that name.
+pub fn find_claim(name: &str) -> (usize, usize) {
+    use vm_operator::api::pool::names::assignment;
+    let all = (0..POOLS).flat_map(|pool| (0..USERS).map(move |user| (pool, user)));
+    let mut same =
+        all.filter(|(pool, user)| assignment(&format!("pool{pool}"), &user_name(*user)) == name);
+    same.next().unwrap()
+}
