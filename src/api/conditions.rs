@@ -272,7 +272,7 @@ pub enum ReadyReason {
             power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
-    /// QEMU does not answer commands of the runner, so the guest probably hangs.
+    /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
         message = "check the VM's storage and its node for overload or failures; if QEMU stays silent, power the VM off, and it \

@@ -83,7 +83,7 @@ fn run_machine(config: PathBuf) -> ExitCode {
             Err(error) => {
                 return exit_code(
                     &Failure::start(format!(
-                        "the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod"
+                        "the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)"
                     ))
                     .outcome(),
                 );

@@ -53,7 +53,7 @@ const LEGACY_KEYS: [(&str, &str); 9] = [
     ),
     (
         "hasDisplayPassword",
-        "the display has a password if the file display-password exists beside the configuration",
+        "the display asks for a password if the file display-password exists in the directory of the configuration",
     ),
     ("asOf", "only the runner of the Java VM-Operator uses it"),
 ];

@@ -71,7 +71,7 @@ pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
     let listener = match connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await {
         Ok(listener) => listener,
         Err(error) => {
-            return tracing::warn!(port, %error, "the VM has no metrics, because the runner cannot open their port");
+            return tracing::warn!(port, %error, "the VM has no metrics, because the runner cannot listen on spec.metricsPort");
         }
     };
     let (machine, places) = (

@@ -194,7 +194,7 @@ fn the_command_prints_each_step_of_the_check() {
         ),
         69 => assert!(
             text.contains(" in long mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
-                && last.starts_with("KVM cannot run operating systems on this node: "),
+                && last.starts_with("KVM on this node does not run the test instructions of an operating system: "),
             "{text}"
         ),
         code => panic!("{code}: {text}"),

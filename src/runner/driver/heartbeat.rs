@@ -42,7 +42,7 @@ impl Driver {
     pub(super) fn qemu_silent(&mut self, silent: bool) {
         if silent {
             tracing::error!(
-                "QEMU does not answer commands of the runner; the guest probably hangs"
+                "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage"
             );
         } else {
             tracing::info!("QEMU answers commands of the runner again");

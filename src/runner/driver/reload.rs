@@ -70,7 +70,7 @@ impl Driver {
         let others = config::changed_keys(&self.configured, config);
         let others = (!others.is_empty()).then(|| {
             format!(
-                "configuration keys have changed that take effect after a restart of the VM: {}",
+                "restart the VM to apply the changes of these configuration keys: {}",
                 others.join(", ")
             )
         });

@@ -151,7 +151,7 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
         .enable_all()
         .build();
     runtime.map_err(|error| {
-        format!("the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod")
+        format!("the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)")
     })
 }
 

@@ -54,7 +54,7 @@ pub fn confine_process(files: &[(PathBuf, Access)]) -> Result<(), Failure> {
         }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::start(format!(
-            "the runner cannot restrict its file access by Landlock: {error}"
+            "the runner cannot restrict its own file access with Landlock, so it does not start: {error}"
         ))),
     }
 }

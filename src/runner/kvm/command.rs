@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(finding) => exit_code(&finding),
         Err(error) => {
             eprintln!(
-                "vm-runner: the runner cannot create its runtime for tasks: {error}; raise the limit of processes of the pod"
+                "vm-runner: the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)"
             );
             ExitCode::FAILURE
         }
@@ -101,7 +101,7 @@ fn consequence(step: Step) -> &'static str {
     if step.is_basic() {
         "KVM does not work on this node: VMs with accelerator auto are emulated, VMs with accelerator kvm do not start"
     } else {
-        "KVM cannot run operating systems on this node: VMs with accelerator auto are emulated, the guests of VMs with \
+        "KVM on this node does not run the test instructions of an operating system: VMs with accelerator auto are emulated, the guests of VMs with \
          accelerator kvm crash"
     }
 }

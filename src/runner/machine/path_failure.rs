@@ -43,17 +43,17 @@ impl ProcessUser {
         let Self { uid, gid } = self;
         let step = match Errno::from_io_error(error) {
             Some(Errno::ACCESS | Errno::PERM) => format!(
-                "the path's volume ignores the pod's fsGroup; run once as root, in a pod or on a node that mounts the volume: chown -R {uid}:{gid} {}",
+                "the volume of this path ignores the pod's fsGroup; in a pod or on a node that mounts the volume, run once as root: chown -R {uid}:{gid} {}",
                 owned_dir.display()
             ),
             Some(Errno::ROFS) => {
-                "the path's volume is mounted read-only; mount it writable".to_owned()
+                "the volume of this path is mounted read-only; mount it writable".to_owned()
             }
             Some(Errno::NOSPC | Errno::DQUOT) => {
-                "the path's volume is full; free space or enlarge the volume".to_owned()
+                "the volume of this path is full; free space or enlarge the volume".to_owned()
             }
             Some(Errno::NOENT | Errno::NOTDIR) => {
-                "check that the path's volume is mounted".to_owned()
+                "check that the volume of this path is mounted".to_owned()
             }
             _ => return String::new(),
         };

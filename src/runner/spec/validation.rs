@@ -85,7 +85,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
             check_range(&key, forward.port, PORT_RANGE)?;
             if let Some(other) = ports.insert((forward.protocol, forward.port), key.clone()) {
                 let problem = format!(
-                    "port {} is already in use by {other}; give each of them a different port",
+                    "port {} is also the port of {other}; configure different ports for the two",
                     forward.port
                 );
                 return Err(Invalid::new(key, problem));

@@ -11,7 +11,7 @@ const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection; the gues
     the log of the VM's pod (kubectl logs) shows the cause";
 
 const QEMU_SILENT_MESSAGE: &str =
-    "QEMU does not answer commands of the runner, so the guest probably hangs";
+    "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage";
 /// The message of a VM that is emulated for that reason, although acceleration was requested.
 pub(super) fn emulated(why: &str) -> String {
     format!("the guest is emulated, which is slow: {why}")
@@ -81,7 +81,7 @@ impl Observed {
             _ => login(
                 false,
                 ConditionReason::Processing,
-                format!("the desktop agent logs the user {user} in"),
+                format!("the desktop agent in the guest is logging in the user {user}"),
             ),
         };
         (connected, login)

@@ -209,7 +209,7 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
 fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let problem = format!("pod {name:?} exists, but this VM does not control it");
+    let problem = format!("pod {name:?} exists, but does not belong to this VM");
     Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 

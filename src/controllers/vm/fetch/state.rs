@@ -224,7 +224,7 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
             format!(
                 "the operator's ConfigMap does not allow the URL scheme {scheme:?} (imageRepository.fetch.schemes)"
             ),
-            format!("use a URL with {}", allowed.join(" or ")),
+            format!("use a URL with the scheme {}", allowed.join(" or ")),
         ),
     };
     Some(failed(

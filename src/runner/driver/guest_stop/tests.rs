@@ -504,7 +504,7 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
     };
     let waits = |keys: &str| {
         let why = format!(
-            "configuration keys have changed that take effect after a restart of the VM: {keys}"
+            "restart the VM to apply the changes of these configuration keys: {keys}"
         );
         Some(ConfigProblem::RestartNeeded(why))
     };
