@@ -418,7 +418,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             cds,
             invalid,
             "vm.drives[1].bootindex: ",
-            "give each drive a different one",
+            "give each drive a different bootindex",
         ),
         (
             user(json!({"net": "10.0.2.0/30"})),

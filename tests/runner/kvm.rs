@@ -91,7 +91,7 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "tcg",
             "max,+sse9",
             "Property 'max-x86_64-cpu.sse9' not found",
-            "correct its features",
+            "correct the features after the commas",
         ),
     ] {
         fixture.configure(

@@ -144,7 +144,7 @@ fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_wh
     assert_eq!(healthy["reason"], "DiskError");
     for text in [
         "/dev/system-disk could not be read",
-        "the error was reported to the guest",
+        "QEMU has reported the error to the guest",
     ] {
         assert!(
             healthy["message"].as_str().unwrap().contains(text),

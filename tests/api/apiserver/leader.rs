@@ -422,7 +422,7 @@ async fn leader_without_connection_is_replaced_when_its_lease_has_expired_and_wa
         "{}",
         leases.time_without_renewal()
     );
-    let lost = "could not be renewed within 10s";
+    let lost = "cannot renew the Lease within 10s";
     eventually("it reports that", || async { first.log().contains(lost) }).await;
     assert!(first.get("/livez").await.contains("200 OK"));
     reconcile_new_vm(&world, "new").await;
@@ -448,7 +448,7 @@ async fn leader_that_was_stopped_past_its_lease_waits_without_a_write() {
     );
     reconcile_new_vm(&world, "new").await;
     first.signal("-CONT");
-    first.waits_again("starting again as a candidate").await;
+    first.waits_again("starts again as a standby").await;
     // A later write of the second shows that the log is complete.
     reconcile_new_vm(&world, "newer").await;
     assert_separate_writes(&world);
