@@ -503,9 +503,8 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
         rig.driver.observed.config_problem.clone()
     };
     let waits = |keys: &str| {
-        let why = format!(
-            "restart the VM to apply the changes of these configuration keys: {keys}"
-        );
+        let why =
+            format!("restart the VM to apply the changes of these configuration keys: {keys}");
         Some(ConfigProblem::RestartNeeded(why))
     };
     let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;

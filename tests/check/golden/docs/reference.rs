@@ -58,7 +58,10 @@ const VM_METRICS: &str = "\n## Metrics of each VM\n\n\
 pub(super) fn pages() -> [(&'static str, String); 7] {
     [
         ("spec", spec()),
-        ("status", STATUS.to_owned() + FIELDS + &fields_of(&vm::crd(), "status")),
+        (
+            "status",
+            STATUS.to_owned() + FIELDS + &fields_of(&vm::crd(), "status"),
+        ),
         ("conditions", conditions_page()),
         ("configuration", SETTINGS.to_owned() + &settings()),
         ("metrics", metrics_page()),
@@ -143,7 +146,12 @@ fn pools() -> String {
     for crd in pool::definitions() {
         for part in ["spec", "status"] {
             let kind = &crd.spec.names.kind;
-            write!(text, "\n## {kind}: `{part}`\n\n{FIELDS}{}", fields_of(&crd, part)).unwrap();
+            write!(
+                text,
+                "\n## {kind}: `{part}`\n\n{FIELDS}{}",
+                fields_of(&crd, part)
+            )
+            .unwrap();
         }
     }
     text
