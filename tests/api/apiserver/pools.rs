@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use vm_operator::api::pool::names;
+use vm_operator::controllers::pool;
 use vm_operator::controllers::pool::context::Context;
-use vm_operator::controllers::pool::{self};
+use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller;
 use vm_operator::k8s::tasks::Tasks;
@@ -23,7 +24,7 @@ fn start(world: &World) -> JoinHandle<()> {
     let watched = pool::watch(&ctx, &mut tasks);
     let never = std::future::pending().boxed().shared();
     tokio::spawn(async move {
-        let orphans = controller::run(ctx.orphans(), watched.vms, never.clone());
+        let orphans = controller::run(Orphans::new(&ctx), watched.vms, never.clone());
         let pools = controller::run(ctx, watched.pools, never);
         tokio::select! {
             _ = futures::future::join(orphans, pools) => {}

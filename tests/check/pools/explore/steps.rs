@@ -225,7 +225,7 @@ impl Explorer<'_> {
         let pending = |step: &str| step.contains("writes") || step.contains("checks");
         let written = steps.iter().find(|(step, ..)| pending(step));
         let read = steps.iter().find(|(step, ..)| step.contains("reads"));
-        other.or(written).or(read).or(steps.first()).cloned()
+        other.or(read).or(written).or(steps.first()).cloned()
     }
 
     fn goal_difference(&self, world: &World) -> Option<String> {
