@@ -276,7 +276,7 @@ fn one_of_two_vms_of_a_user_is_adopted() {
             pools: [true, false],
             ..Objects::default()
         };
-        for vm in 0..2 {
+        for (vm, connected) in connected.into_iter().enumerate() {
             objects.vms[vm] = super::world::VmS {
                 uid: vm as u8 + 1,
                 version: 1,
@@ -284,7 +284,7 @@ fn one_of_two_vms_of_a_user_is_adopted() {
                     since: 3 + vm as u8,
                     ..HeldS::default()
                 }),
-                connected: connected[vm],
+                connected,
                 runs: true,
                 ..Default::default()
             };
