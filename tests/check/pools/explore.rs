@@ -76,6 +76,8 @@ pub struct World {
     now: u8,
     next_uid: u8,
     left: Budget,
+    /// Whether all clocks have the same time.
+    clocks_agree: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -142,6 +144,7 @@ impl<'a> Explorer<'a> {
             now: 5,
             next_uid: 1,
             left: self.setting.budget,
+            clocks_agree: false,
         }
     }
 
@@ -212,12 +215,8 @@ impl<'a> Explorer<'a> {
     }
 
     fn clock(&self, world: &World, controller: usize) -> u8 {
-        world.now
-            + if controller == 1 {
-                self.setting.ahead
-            } else {
-                0
-            }
+        let is_ahead = controller == 1 && !world.clocks_agree;
+        world.now + if is_ahead { self.setting.ahead } else { 0 }
     }
 
     /// The writes that a controller can begin, each with its pool.

@@ -182,6 +182,7 @@ impl Explorer<'_> {
         let mut world = from.clone();
         let mut trace = Vec::new();
         world.left = Budget::default();
+        world.clocks_agree = true;
         let mut path = Vec::new();
         for round in 0..2 {
             for _ in 0..120 {
