@@ -42,6 +42,13 @@ fn claim(pool: &str, user: &str) -> Value {
     object("VmAssignment", &name, json!({"pool": pool, "user": user}))
 }
 
+async fn create(world: &World, plural: &str, object: &Value) {
+    let path = format!("/apis/{VERSION}/namespaces/{}/{plural}", world.namespace);
+    let request = http::Request::post(path).header("Content-Type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).unwrap();
+    world.client.request::<Value>(request).await.unwrap();
+}
+
 async fn list(world: &World, plural: &str) -> Vec<Value> {
     let path = format!("/apis/{VERSION}/namespaces/{}/{plural}", world.namespace);
     let request = http::Request::get(path).body(Vec::new()).unwrap();
@@ -81,22 +88,19 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
         "desktops",
         json!({"permissions": [], "onRelease": "Stop"}),
     );
-    world.apply(&pool, false).await.unwrap();
+    create(&world, "vmpools", &pool).await;
     let spec = json!({"pools": ["desktops"], "vm": {"state": "Stopped", "networks": []}});
     for vm in 0..6 {
-        world
-            .apply(
-                &object("VirtualMachine", &format!("vm{vm}"), spec.clone()),
-                false,
-            )
-            .await
-            .unwrap();
+        let vm = object("VirtualMachine", &format!("vm{vm}"), spec.clone());
+        create(&world, "vms", &vm).await;
     }
     for user in 0..10 {
-        world
-            .apply(&claim("desktops", &format!("user{user}")), false)
-            .await
-            .unwrap();
+        create(
+            &world,
+            "vmassignments",
+            &claim("desktops", &format!("user{user}")),
+        )
+        .await;
     }
     eventually("six users have a VM", || async {
         holdings(&world).await.len() == 6

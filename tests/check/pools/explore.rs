@@ -337,7 +337,9 @@ impl<'a> Explorer<'a> {
                 known.claims[pool][user] = objects.claims[pool][user];
             }
         }
-        let wrong = self.violation(&before, &world.objects, &action, now);
+        // The decision may be from the time before the clocks were corrected.
+        let latest = now.max(world.now + controller as u8 * self.setting.ahead);
+        let wrong = self.violation(&before, &world.objects, &action, latest);
         note_sessions(&mut world.objects);
         for controller in &mut world.controllers {
             for vm in 0..VMS {
