@@ -238,7 +238,7 @@ impl Started {
         let counted = ctx.clone();
         let update_metrics = move || pool::report::update_metrics(&counted);
         self.pages.update_metrics.push(Arc::new(update_metrics));
-        let orphans = controller::run(ctx.orphans(), watched.vms, stop.clone());
+        let orphans = controller::run(pool::orphans::Orphans::new(&ctx), watched.vms, stop.clone());
         self.runs.push(orphans.boxed());
         let pools = controller::run(ctx, watched.pools, stop);
         self.runs.push(pools.boxed());

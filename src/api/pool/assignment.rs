@@ -1,5 +1,10 @@
 //! The kind `VmAssignment`.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column repeats the names of its parts"
+)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;

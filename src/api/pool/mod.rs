@@ -5,6 +5,11 @@
 //!
 //! `VmPool` admits the objects of the Java VM-Operator with the same meaning. `VmAssignment` does not exist there.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column repeats the names of its parts"
+)]
+
 mod assignment;
 mod definition;
 pub mod names;

@@ -8,7 +8,7 @@ use crate::controllers::pool::facts::{Held, Version};
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
-use crate::k8s::writer::only;
+use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::Patch;
@@ -104,7 +104,7 @@ async fn delete(
     pool: &VmPool,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let (writer, uid) = (ctx.writer(), only(&claim.uid));
+    let (writer, uid) = (ctx.writer(), only_uid(&claim.uid));
     writer
         .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
         .await?;

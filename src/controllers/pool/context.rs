@@ -1,7 +1,6 @@
 //! The context of each reconcile of a pool: cluster, stores and remembered state.
 
 use crate::api::VmPool;
-use crate::controllers::pool::orphans::Orphans;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
@@ -49,12 +48,6 @@ impl Context {
         registry.add_optional("vmpools", self.pools.clone());
         registry.add_optional("vmassignments", self.claims.clone());
         registry.add_optional("vms of pools", self.vms.clone());
-    }
-
-    /// The controller of VMs whose pool does not exist.
-    #[must_use]
-    pub fn orphans(self: &Arc<Self>) -> Arc<Orphans> {
-        Arc::new(Orphans::new(self.clone()))
     }
 
     /// Returns when all stores are complete.

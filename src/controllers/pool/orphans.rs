@@ -28,9 +28,10 @@ pub struct Orphans {
 impl Orphans {
     /// The controller on the stores of that context.
     #[must_use]
-    pub fn new(ctx: Arc<Context>) -> Self {
+    pub fn new(ctx: &Arc<Context>) -> Arc<Self> {
         let states = States::new(ctx.cluster.first_backoff, ctx.cluster.jitter);
-        Self { ctx, states }
+        let ctx = ctx.clone();
+        Arc::new(Self { ctx, states })
     }
 
     /// The number of VMs whose last reconcile has failed.

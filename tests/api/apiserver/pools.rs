@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use vm_operator::api::pool::names;
+use vm_operator::controllers::pool;
 use vm_operator::controllers::pool::context::Context;
-use vm_operator::controllers::pool::{self};
+use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller;
 use vm_operator::k8s::tasks::Tasks;
@@ -23,7 +24,7 @@ fn start(world: &World) -> JoinHandle<()> {
     let watched = pool::watch(&ctx, &mut tasks);
     let never = std::future::pending().boxed().shared();
     tokio::spawn(async move {
-        let orphans = controller::run(ctx.orphans(), watched.vms, never.clone());
+        let orphans = controller::run(Orphans::new(&ctx), watched.vms, never.clone());
         let pools = controller::run(ctx, watched.pools, never);
         tokio::select! {
             _ = futures::future::join(orphans, pools) => {}
@@ -39,6 +40,13 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
 fn claim(pool: &str, user: &str) -> Value {
     let name = names::assignment(pool, user);
     object("VmAssignment", &name, json!({"pool": pool, "user": user}))
+}
+
+async fn create(world: &World, plural: &str, object: &Value) {
+    let path = format!("/apis/{VERSION}/namespaces/{}/{plural}", world.namespace);
+    let request = http::Request::post(path).header("Content-Type", "application/json");
+    let request = request.body(object.to_string().into_bytes()).unwrap();
+    world.client.request::<Value>(request).await.unwrap();
 }
 
 async fn list(world: &World, plural: &str) -> Vec<Value> {
@@ -80,22 +88,19 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
         "desktops",
         json!({"permissions": [], "onRelease": "Stop"}),
     );
-    world.apply(&pool, false).await.unwrap();
+    create(&world, "vmpools", &pool).await;
     let spec = json!({"pools": ["desktops"], "vm": {"state": "Stopped", "networks": []}});
     for vm in 0..6 {
-        world
-            .apply(
-                &object("VirtualMachine", &format!("vm{vm}"), spec.clone()),
-                false,
-            )
-            .await
-            .unwrap();
+        let vm = object("VirtualMachine", &format!("vm{vm}"), spec.clone());
+        create(&world, "vms", &vm).await;
     }
     for user in 0..10 {
-        world
-            .apply(&claim("desktops", &format!("user{user}")), false)
-            .await
-            .unwrap();
+        create(
+            &world,
+            "vmassignments",
+            &claim("desktops", &format!("user{user}")),
+        )
+        .await;
     }
     eventually("six users have a VM", || async {
         holdings(&world).await.len() == 6

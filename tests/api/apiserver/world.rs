@@ -180,6 +180,29 @@ impl World {
             .await
     }
 
+    /// Runs a command of kubectl in the namespace of this world, and returns its output or its error.
+    pub fn shell(&self, command: &str) -> Result<String, String> {
+        let kubectl = format!(
+            "{} --namespace {} ",
+            server().path("kubectl").display(),
+            self.namespace
+        );
+        let output = Command::new("bash")
+            .args(["-c", &command.replacen("kubectl ", &kubectl, 1)])
+            .current_dir(root())
+            .env("KUBECONFIG", server().path("kubeconfig"))
+            // kubectl must not use the cached kinds of another cluster.
+            .env("KUBECACHEDIR", server().path("kubectl-cache"))
+            .output()
+            .expect("bash is missing");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout))
+        } else {
+            Err(text(&output.stderr))
+        }
+    }
+
     /// The objects of a kustomization.
     pub fn kustomize(&self, directory: &str) -> Vec<Value> {
         let output = Command::new(server().path("kubectl"))

@@ -76,6 +76,8 @@ pub struct World {
     now: u8,
     next_uid: u8,
     left: Budget,
+    /// Whether all clocks have the same time.
+    clocks_agree: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -142,6 +144,7 @@ impl<'a> Explorer<'a> {
             now: 5,
             next_uid: 1,
             left: self.setting.budget,
+            clocks_agree: false,
         }
     }
 
@@ -212,12 +215,8 @@ impl<'a> Explorer<'a> {
     }
 
     fn clock(&self, world: &World, controller: usize) -> u8 {
-        world.now
-            + if controller == 1 {
-                self.setting.ahead
-            } else {
-                0
-            }
+        let is_ahead = controller == 1 && !world.clocks_agree;
+        world.now + if is_ahead { self.setting.ahead } else { 0 }
     }
 
     /// The writes that a controller can begin, each with its pool.
@@ -338,7 +337,9 @@ impl<'a> Explorer<'a> {
                 known.claims[pool][user] = objects.claims[pool][user];
             }
         }
-        let wrong = self.violation(&before, &world.objects, &action, now);
+        // The decision may be from the time before the clocks were corrected.
+        let latest = now.max(world.now + controller as u8 * self.setting.ahead);
+        let wrong = self.violation(&before, &world.objects, &action, latest);
         note_sessions(&mut world.objects);
         for controller in &mut world.controllers {
             for vm in 0..VMS {

@@ -9,6 +9,7 @@ use support::memory::Server;
 use support::{components, timings};
 use vm_operator::api::pool::names;
 use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::controllers::pool::{MANAGER, watch};
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller;
@@ -42,7 +43,7 @@ async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() 
     let mut tasks = Tasks::default();
     let watched = watch(&ctx, &mut tasks);
     let never = std::future::pending().boxed().shared();
-    let orphans = controller::run(ctx.orphans(), watched.vms, never.clone());
+    let orphans = controller::run(Orphans::new(&ctx), watched.vms, never.clone());
     let pool = controller::run(ctx.clone(), watched.pools, never);
     let running = tokio::spawn(futures::future::join(orphans, pool).map(drop));
     tokio::time::sleep(Duration::from_secs(60)).await;

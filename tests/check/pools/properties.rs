@@ -238,9 +238,12 @@ proptest! {
         let reserved = |claim: &vm_operator::controllers::pool::facts::Claim| actions.iter().any(|action| {
             matches!(action, Action::Report { claim: id, status, .. } if *id == claim.id && status.vm.is_some())
         });
-        let by_java = |user: &str| facts.vms.iter().any(|vm| vm.held.as_ref().is_some_and(|held| held.claim.is_none() && held.user == user));
+        let has_vm = |claim: &vm_operator::controllers::pool::facts::Claim| facts.vms.iter().any(|vm| {
+            let by_java = vm.held.as_ref().is_some_and(|held| held.claim.is_none() && held.user == claim.user);
+            by_java || claim.is_named_by(vm)
+        });
         let mut waits = false;
-        for claim in facts.queue().into_iter().filter(|claim| claim.status.vm.is_none() && !by_java(&claim.user)) {
+        for claim in facts.queue().into_iter().filter(|claim| claim.status.vm.is_none() && !has_vm(claim)) {
             let gets = reserved(claim);
             prop_assert!(!(waits && gets), "{} overtakes", claim.user);
             waits |= !gets;
@@ -273,7 +276,7 @@ fn one_of_two_vms_of_a_user_is_adopted() {
             pools: [true, false],
             ..Objects::default()
         };
-        for vm in 0..2 {
+        for (vm, connected) in connected.into_iter().enumerate() {
             objects.vms[vm] = super::world::VmS {
                 uid: vm as u8 + 1,
                 version: 1,
@@ -281,7 +284,7 @@ fn one_of_two_vms_of_a_user_is_adopted() {
                     since: 3 + vm as u8,
                     ..HeldS::default()
                 }),
-                connected: connected[vm],
+                connected,
                 runs: true,
                 ..Default::default()
             };

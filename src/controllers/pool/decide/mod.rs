@@ -51,7 +51,7 @@ pub fn decide(facts: &Facts) -> Decision {
         };
         actions.extend(step);
     }
-    for vm in candidates.to_restart() {
+    for vm in candidates.needed_restarts() {
         actions.extend(release::expire(facts, vm, Why::Reclaimed));
     }
     actions.prewarm(facts);
@@ -79,6 +79,7 @@ fn adopt(facts: &Facts, queue: &[&Claim]) -> Vec<Action> {
 }
 
 /// The next step of an assignment.
+#[allow(clippy::large_enum_variant, reason = "it is used at once")]
 enum Step {
     /// This write is due, if any.
     Done(Option<Action>),

@@ -109,7 +109,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// The VMs that have to be restarted for waiting assignments.
-    pub(super) fn to_restart(self) -> Vec<&'a Vm> {
+    pub(super) fn needed_restarts(self) -> Vec<&'a Vm> {
         self.to_restart
     }
 }

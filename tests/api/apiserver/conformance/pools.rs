@@ -42,7 +42,7 @@ pub const POOLS: &[Call] = &[
     (
         "MERGE",
         "vmassignments/a?fieldManager=m",
-        r#"{"metadata":{"resourceVersion":"VERSION(vmassignments/a)","ownerReferences":[{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VmPool","name":"p","uid":"UID(vmpools/p)","controller":true}]}}"#,
+        r#"{"metadata":{"resourceVersion":"VERSION(vmassignments/a)","annotations":{"a":"1"}}}"#,
     ),
     (
         "MERGE",

@@ -182,6 +182,7 @@ impl Explorer<'_> {
         let mut world = from.clone();
         let mut trace = Vec::new();
         world.left = Budget::default();
+        world.clocks_agree = true;
         let mut path = Vec::new();
         for round in 0..2 {
             for _ in 0..120 {
@@ -225,7 +226,7 @@ impl Explorer<'_> {
         let pending = |step: &str| step.contains("writes") || step.contains("checks");
         let written = steps.iter().find(|(step, ..)| pending(step));
         let read = steps.iter().find(|(step, ..)| step.contains("reads"));
-        other.or(written).or(read).or(steps.first()).cloned()
+        other.or(read).or(written).or(steps.first()).cloned()
     }
 
     fn goal_difference(&self, world: &World) -> Option<String> {
