@@ -154,13 +154,13 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
         message = "look at the DaemonSet of the device plugin (kubectl get daemonset vm-device-plugin -n kube-system), install it \
-            (kubectl apply -k deploy/device-plugin), or change accelerator.kvmResource in the operator's ConfigMap"
+            with cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
-        message = "install the device plugin on the nodes (kubectl apply -k deploy/device-plugin), or set tap.hostPath to true in \
+        message = "install the device plugin on the nodes with cluster.yaml of the release, or set tap.hostPath to true in \
             the operator's ConfigMap"
     )]
     TapResourceMissing,
