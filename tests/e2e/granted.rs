@@ -49,6 +49,24 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     ),
     (
         "vm-operator",
+        &[
+            "vmoperator.jdrupes.org/vmpools",
+            "vmoperator.jdrupes.org/vmassignments",
+        ],
+        &["list", "watch", "get", "create", "patch", "delete"],
+        "the controller of pools is off by default; tests with an API server use these rights",
+    ),
+    (
+        "vm-operator",
+        &[
+            "vmoperator.jdrupes.org/vmpools/status",
+            "vmoperator.jdrupes.org/vmassignments/status",
+        ],
+        &["patch"],
+        "the controller of pools is off by default",
+    ),
+    (
+        "vm-operator",
         &["events.k8s.io/events"],
         &["list"],
         "warnings about a pod that does not start",

@@ -430,13 +430,13 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             forwards([8022, 8022]),
             invalid,
             "vm.network[0].forward[1].port: ",
-            "in use by vm.network[0].forward[0].port",
+            "also the port of vm.network[0].forward[0].port",
         ),
         (
             with_display,
             invalid,
             "vm.network[0].forward[0].port: ",
-            "in use by vm.display.spice.port",
+            "also the port of vm.display.spice.port",
         ),
         (
             json!({"maximumRam": "900Ti"}),

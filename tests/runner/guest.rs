@@ -290,7 +290,7 @@ fn a_second_machine_on_the_same_device_is_refused() {
     assert_eq!(end.outcome["reason"], "DiskInUse");
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.starts_with("/dev/system-disk is in use"),
+        message.starts_with("the disk /dev/system-disk is in use"),
         "{message}"
     );
 }

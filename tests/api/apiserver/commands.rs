@@ -116,7 +116,7 @@ fn untried_kustomizations(script: &str) -> Vec<&str> {
         .filter_map(|rest| rest.split_whitespace().next());
     let is_untried = |folder: &&str| {
         let is_tried = kustomizations().iter().any(|tried| tried == folder);
-        folder.contains('/') && !is_tried && **folder != *OF_PROMETHEUS
+        folder.contains('/') && !is_tried && !folder.starts_with(OF_PROMETHEUS)
     };
     folders.filter(is_untried).collect()
 }

@@ -4,6 +4,9 @@ use crate::components::{Cluster, TEST_KINDS};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Begins the part of a message about the last failure of a running VM.
+const RECENT_FAILURE: &str = "the VM is running; start ";
+
 /// Objects by kind and name.
 pub type Content = BTreeMap<String, Value>;
 
@@ -85,6 +88,12 @@ fn plain(
             object["generations"] = seen;
         }
         let mut text = without_times(&object.to_string()).replace(namespace, "NAMESPACE");
+        // The cause of a failure disappears from the message when the VM has run for ten minutes. Runs differ in length.
+        if let Some((before, rest)) = text.split_once(RECENT_FAILURE)
+            && let Some(end) = rest.find('"')
+        {
+            text = format!("{before}the VM is running{}", &rest[end..]);
+        }
         for (uid, name) in &names {
             text = text.replace(uid, name);
         }
