@@ -237,7 +237,7 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
         (&status["status"]["cpus"], &cpus_in_sync["status"]),
         (&json!(2), &json!("False"))
     );
-    for text in ["keeps cpu-1", "_OST status 0x80", "currentCpus"] {
+    for text in ["has not released cpu-1", "_OST status 0x80", "currentCpus"] {
         assert!(
             cpus_in_sync["message"].as_str().unwrap().contains(text),
             "{cpus_in_sync}"

@@ -55,7 +55,7 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
         ready["message"]
             .as_str()
             .unwrap()
-            .starts_with("CD drive 0: late.iso"),
+            .starts_with("CD drive 0: the CD image late.iso"),
         "{ready}"
     );
     fs::write(fixture.path("images/late.iso"), vec![0; 1 << 20]).unwrap();
