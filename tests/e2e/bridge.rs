@@ -60,7 +60,8 @@ fn vms_on_a_bridge_of_their_node_reach_each_other() {
 
         // A missing bridge is reported with the next step, and retried.
         two.until("reports the missing bridge", BOOT, |vm| {
-            let message = condition(vm, "Ready")["message"].to_string();
+            let ready = condition(vm, "Ready");
+            let message = ready["message"].as_str().unwrap_or_default();
             message.contains("cannot attach the tap device to the bridge \"vmop-e2e1\"")
                 && message.contains("spec.nodeSelector")
         })
