@@ -110,7 +110,9 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
         );
         let message = end.outcome["message"].as_str().unwrap();
         assert!(
-            message.starts_with(&format!("/tmp/config/config.yaml: vm.cpuModel: the CPU model {model:?} ")),
+            message.starts_with(&format!(
+                "/tmp/config/config.yaml: vm.cpuModel: the CPU model {model:?} "
+            )),
             "{message}"
         );
         assert!(
@@ -161,10 +163,7 @@ fn the_command_prints_each_step_of_the_check() {
         return;
     }
     let fixture = Fixture::with_boot_sector();
-    fixture.configure(
-        &json!({}),
-        &json!({"accelerator": "kvm", "cpuModel": HOST}),
-    );
+    fixture.configure(&json!({}), &json!({"accelerator": "kvm", "cpuModel": HOST}));
     let vm = fixture.start_with_kvm(None, KVM);
     vm.reaches("Booting");
     let check = |options: &[&str]| {
