@@ -103,6 +103,22 @@ impl<'a> Writer<'a> {
         Ok(writing.answered(self.send::<K, V>(verb, name, request).await?))
     }
 
+    /// Sends a request about a primary object. Its store applies the response.
+    async fn send_into_primary<K, V>(
+        &self,
+        store: &PrimaryStore<K>,
+        verb: &'static str,
+        name: &str,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<Arc<K>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+        V: DeserializeOwned + Into<K>,
+    {
+        let answer = self.send::<K, V>(verb, name, request).await?;
+        Ok(store.answered(answer.into()))
+    }
+
     /// Creates the object, or returns the existing object with its name.
     ///
     /// # Errors
@@ -220,8 +236,8 @@ impl<'a> Writer<'a> {
         let request = self
             .request::<K>()
             .patch(name, &self.params(), &Patch::Merge(patch));
-        let answer = self.send::<K, V>("patch", name, request).await?;
-        Ok(store.answered(answer.into()))
+        self.send_into_primary::<K, V>(store, "patch", name, request)
+            .await
     }
 
     /// Patches the status of a primary object with a merge patch, which can remove fields that another manager owns. The response is
@@ -243,10 +259,8 @@ impl<'a> Writer<'a> {
         let request = self
             .request::<K>()
             .patch_subresource("status", name, &params, &patch);
-        let answer = self
-            .send::<K, V>("patch the status of", name, request)
-            .await?;
-        Ok(store.answered(answer.into()))
+        self.send_into_primary::<K, V>(store, "patch the status of", name, request)
+            .await
     }
 
     /// Applies a part of the status of a primary object with the given field manager. The response is decoded as `V`.
@@ -268,10 +282,8 @@ impl<'a> Writer<'a> {
         let request = self
             .request::<K>()
             .patch_subresource("status", name, &params, &patch);
-        let answer = self
-            .send::<K, V>("apply the status of", name, request)
-            .await?;
-        Ok(store.answered(answer.into()))
+        self.send_into_primary::<K, V>(store, "apply the status of", name, request)
+            .await
     }
 
     /// Deletes the object if it still has that UID, and that version if one is given. The default grace period is the
