@@ -48,8 +48,8 @@ fn example(file: &str, replacements: &[(&str, &str)]) -> String {
     changed.join("\n")
 }
 
-/// Serves the Debian guest of the local cluster under the path of Debian's cloud image. Returns the server and its URL.
-async fn serve(dir: &Path, url: &str) -> (tokio::process::Child, String) {
+/// Serves that disk under the path of Debian's cloud image. Returns the server and its URL.
+async fn serve(dir: &Path, disk: &Path, url: &str) -> (tokio::process::Child, String) {
     let path = dir.join(url.strip_prefix(HOST).unwrap().trim_start_matches('/'));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let root = environment::repo().join(".cache/images/runner-root/usr");
@@ -59,7 +59,7 @@ async fn serve(dir: &Path, url: &str) -> (tokio::process::Child, String) {
         .arg(root.join("lib/x86_64-linux-gnu"))
         .arg(root.join("bin/qemu-img"))
         .args(["convert", "-f", "raw", "-O", "qcow2"])
-        .arg(environment::repo().join(".cache/guests/debian.img"))
+        .arg(disk)
         .arg(&path));
     let port = free_port().to_string();
     let server = tokio::process::Command::new("python3")
@@ -79,6 +79,28 @@ async fn apply(space: &Space, dir: &Path, text: &str) {
     fs::write(&file, text).unwrap();
     let file = file.display().to_string();
     space.kubectl(&["apply", "--filename", &file]).await;
+}
+
+/// Fills the VM's disk by the Job of the example, with that disk in place of Debian's image.
+pub async fn fill_disk(space: &Space, dir: &Path, disk: &Path) {
+    let image = format!("localhost/vm-runner:{}", env!("CARGO_PKG_VERSION"));
+    let job = fs::read_to_string(environment::repo().join("examples/debian/disk.yaml")).unwrap();
+    let url = job.split_whitespace().find(|word| word.starts_with(HOST));
+    let (_server, host) = serve(dir, disk, url.unwrap()).await;
+    let replacements = [("<RUNNER-IMAGE>", image.as_str()), (HOST, host.as_str())];
+    apply(space, dir, &example("debian/disk.yaml", &replacements)).await;
+    let complete = ["wait", "job/debian-disk", "--for=condition=Complete"];
+    space
+        .kubectl(&[&complete[..], &["--timeout=300s"]].concat())
+        .await;
+}
+
+/// Creates a key for SSH in this file. Returns the public key.
+pub fn ssh_key(file: &Path) -> String {
+    run(Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+        .arg(file));
+    fs::read_to_string(file.with_extension("pub")).unwrap()
 }
 
 /// Logs in by the command of the example, and runs this command in the guest.
@@ -103,23 +125,9 @@ fn debian_example_ends_with_a_login_by_ssh() {
     e2e(1, async |space| {
         let dir = TempDir::new().unwrap();
         let key = dir.path().join("key");
-        run(Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(&key));
-        let public = fs::read_to_string(key.with_extension("pub")).unwrap();
-
-        let image = format!("localhost/vm-runner:{}", env!("CARGO_PKG_VERSION"));
-        let job = fs::read_to_string(environment::repo().join("examples/debian/disk.yaml"));
-        let job = job.unwrap();
-        let url = job.split_whitespace().find(|word| word.starts_with(HOST));
-        let (_server, host) = serve(dir.path(), url.unwrap()).await;
-        let replacements = [("<RUNNER-IMAGE>", image.as_str()), (HOST, host.as_str())];
-        let job = example("debian/disk.yaml", &replacements);
-        apply(space, dir.path(), &job).await;
-        let complete = ["wait", "job/debian-disk", "--for=condition=Complete"];
-        space
-            .kubectl(&[&complete[..], &["--timeout=300s"]].concat())
-            .await;
+        let public = ssh_key(&key);
+        let disk = environment::repo().join(".cache/guests/debian.img");
+        fill_disk(space, dir.path(), &disk).await;
 
         let vm = example("debian/vm.yaml", &[("<SSH-PUBLIC-KEY>", public.trim())]);
         apply(space, dir.path(), &vm).await;

@@ -27,6 +27,7 @@
 //! | [`display`] | a changed display password while the guest runs; encryption |
 //! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
+//! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`devices`] | the devices that the device plugin gives to pods |
 //! | [`kvm`] | a boot sector with hardware acceleration |
 //! | [`development`] | the operator outside the cluster |
@@ -63,6 +64,7 @@ mod kvm;
 mod lifecycle;
 mod media;
 mod mistakes;
+mod pages;
 mod reach;
 mod seed;
 mod soak;

@@ -4,18 +4,16 @@
 //! Each page is one script. A function in place of kubectl turns commands into dry runs, except `apply -f`. Blocks with the
 //! comment `not run` are left out. Their complete lines and inline commands are dry runs too, but objects may be missing.
 
-mod pages;
-
 use crate::apiserver::definition::Definition;
 use crate::apiserver::definitions::kustomizations;
 use crate::apiserver::world::{World, root, server};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, PostParams};
-use pages::{Page, complete_lines, pages};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
+use support::pages::{Page, complete_lines, pages};
 use vm_operator::api::VirtualMachine;
 
 /// The function in place of kubectl, and `shown` for commands whose objects may be missing. Each accepted command is a line of

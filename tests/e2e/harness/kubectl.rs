@@ -24,10 +24,15 @@ pub fn command(args: &[&str]) -> Command {
         .args(args)
         .envs(environment::kubectl_environment())
         .kill_on_drop(true);
+    without_proxies(&mut command);
+    command
+}
+
+/// Removes the variables of proxies from the environment. The cluster is on this machine.
+pub fn without_proxies(command: &mut Command) {
     for proxy in PROXIES {
         command.env_remove(proxy);
     }
-    command
 }
 
 /// Runs kubectl and returns its output.
@@ -108,9 +113,7 @@ pub async fn typed(line: &str) -> String {
         .envs(environment::kubectl_environment())
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    for proxy in PROXIES {
-        shell.env_remove(proxy);
-    }
+    without_proxies(&mut shell);
     let output = shell.output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(

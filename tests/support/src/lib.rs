@@ -6,6 +6,7 @@
 //! | [`memory`] | an API server in memory |
 //! | [`real`] | a real API server with its own etcd |
 //! | [`web`] | a web server with configurable faults |
+//! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`provenance`] | date, commit and machine of a measurement |
 //! | [`generator`], [`mutation`] | valid specs, and specs with mutations |
 //! | [`observed`] | `Observed` values of a VM without children |
@@ -22,6 +23,7 @@
 
 pub mod boot_sector;
 pub mod memory;
+pub mod pages;
 pub mod provenance;
 pub mod real;
 pub mod signal;

@@ -1,22 +1,39 @@
-//! Pages and their commands.
+//! The pages of `docs/` and the README, and the commands in them.
 
-use crate::apiserver::world::root;
+use std::path::{Path, PathBuf};
 
 /// A block of commands.
+#[derive(Debug)]
 pub struct Block {
     /// Whether a test can run it on the local cluster: it has no comment `<!-- not run: REASON -->` before it.
     pub is_run: bool,
+    /// The last heading of the second level before it.
+    pub section: String,
+    /// The lines without their indentation.
     pub text: String,
 }
 
+/// A page and its commands.
+#[derive(Debug)]
 pub struct Page {
+    /// Its path in the repository.
     pub name: String,
+    /// The blocks of commands in their order.
     pub blocks: Vec<Block>,
     /// Commands in inline code, without names of subcommands such as `kubectl config use-context`.
     pub inline: Vec<String>,
 }
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 /// The pages in the order of the table of contents, then the README.
+///
+/// # Panics
+/// A page of the table of contents cannot be read.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "for tests only")]
 pub fn pages() -> Vec<Page> {
     let summary = std::fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
     let links = summary.split("](").skip(1);
@@ -25,9 +42,10 @@ pub fn pages() -> Vec<Page> {
     names.map(page).collect()
 }
 
+#[expect(clippy::unwrap_used, reason = "for tests only")]
 fn page(name: String) -> Page {
     let text = std::fs::read_to_string(root().join(&name)).unwrap();
-    let (mut blocks, mut prose) = (Vec::new(), String::new());
+    let (mut blocks, mut prose, mut section) = (Vec::new(), String::new(), String::new());
     let mut lines = text.lines();
     let mut previous = "";
     while let Some(line) = lines.next() {
@@ -41,9 +59,16 @@ fn page(name: String) -> Page {
             let text: String = body.collect();
             if ["```sh", "```console"].contains(&fence) {
                 let is_run = !previous.trim_start().starts_with("<!-- not run: ");
-                blocks.push(Block { is_run, text });
+                blocks.push(Block {
+                    is_run,
+                    section: section.clone(),
+                    text,
+                });
             }
         } else {
+            if let Some(heading) = line.strip_prefix("## ") {
+                heading.clone_into(&mut section);
+            }
             prose += line;
             prose.push('\n');
         }

@@ -1,0 +1,140 @@
+//! The commands of the README and of the pages in `docs/`, as printed and in the order of the table of contents. Each page is one
+//! script. Only the name of the namespace differs. Blocks with the comment `not run` are left out. The disk of the pages' VM
+//! has the tiny guest, which boots faster than Debian.
+
+mod exhaustive {
+    use crate::debian::{fill_disk, ssh_key};
+    use crate::harness::{Space, console, e2e, environment, eventually, kubectl};
+    use std::fs;
+    use std::path::Path;
+    use std::process::{Command, Stdio};
+    use support::pages::{Page, pages};
+    use tempfile::TempDir;
+
+    /// The namespace of the pages.
+    const NAMESPACE: &str = "vmop-demo";
+    /// The page whose VM is deleted before the section [`RESTORE`].
+    const BACKUP: &str = "docs/operate/backup.md";
+    const RESTORE: &str = "Restore";
+    /// The namespace exists already, and it has an operator.
+    const KUBECTL: &str = r#"
+set -euo pipefail
+kubectl() {
+    [[ "$1 $2" != "create namespace" ]] || return 0
+    "$TOOL" kubectl "$@"
+}
+"#;
+    /// The time limit of a page in seconds.
+    const LIMIT: &str = "600";
+
+    /// An image with the name of Debian's and the programs that the pages use from it.
+    fn load_debian_image(dir: &Path) {
+        let (root, archive) = (dir.join("root"), dir.join("debian.tar"));
+        let script = r#"
+set -euo pipefail
+source "$REPO/tests/cluster/lib/images.sh"
+mkdir -p "$ROOT/bin" "$ROOT/tmp" "$ROOT/etc"
+for program in tar sleep; do
+    cp "$(command -v $program)" "$ROOT/bin/"
+    for library in $(ldd "$(command -v $program)" | grep -o '/[^ ]*'); do
+        mkdir -p "$ROOT${library%/*}"
+        cp -L "$library" "$ROOT$library"
+    done
+done
+make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
+"#;
+        let status = Command::new("bash")
+            .args(["-c", script])
+            .env("DIR", environment::dir())
+            .env("REPO", environment::repo())
+            .env("ROOT", root)
+            .env("ARCHIVE", &archive)
+            .status();
+        assert!(status.unwrap().success());
+        environment::cluster(&["load", &archive.display().to_string()]);
+    }
+
+    /// The home directory of a reader with a clone and a key for SSH.
+    fn home() -> TempDir {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["crds", "deploy", "examples"] {
+            let original = environment::repo().join(name);
+            std::os::unix::fs::symlink(original, home.path().join(name)).unwrap();
+        }
+        fs::create_dir(home.path().join(".ssh")).unwrap();
+        ssh_key(&home.path().join(".ssh/id_ed25519"));
+        home
+    }
+
+    /// The blocks of a page that are run, of the section [`RESTORE`] or of the others.
+    fn script(page: &Page, restores: bool) -> String {
+        let blocks = page
+            .blocks
+            .iter()
+            .filter(|block| block.is_run && (block.section == RESTORE) == restores);
+        blocks.map(|block| block.text.as_str()).collect()
+    }
+
+    /// Runs a script.
+    ///
+    /// # Errors
+    /// The commands that were run, and their output.
+    async fn run(space: &Space, home: &Path, script: &str) -> Result<(), String> {
+        let script = format!(
+            "{KUBECTL}\nset -x\n{}",
+            script.replace(NAMESPACE, &space.name)
+        );
+        let mut shell = tokio::process::Command::new("timeout");
+        shell
+            .args([LIMIT, "bash", "-c", &script])
+            .current_dir(home)
+            .env("HOME", home)
+            .env("TOOL", environment::dir().join("bin/vmop-kube"))
+            .envs(environment::kubectl_environment())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        kubectl::without_proxies(&mut shell);
+        let output = shell.output().await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(text(&output.stderr) + &text(&output.stdout))
+    }
+
+    /// The guest's UUID, MAC addresses and number of boots.
+    async fn identity(space: &Space) -> String {
+        let read = "cat /sys/class/dmi/id/product_uuid /sys/class/net/eth0/address";
+        eventually("the guest tells its identity", 120, async || {
+            console::shell(space, "debian", read).await
+        })
+        .await
+    }
+
+    #[test]
+    fn commands_of_all_pages_work_as_printed() {
+        e2e(2, async |space| {
+            let home = home();
+            load_debian_image(home.path());
+            fill_disk(space, home.path(), &environment::guest_image()).await;
+            let mut wrong = Vec::new();
+            for page in pages() {
+                let mut result = run(space, home.path(), &script(&page, false)).await;
+                if page.name == BACKUP && result.is_ok() {
+                    let original = identity(space).await;
+                    space.kubectl(&["delete", "vm", "debian"]).await;
+                    space.kubectl(&["delete", "pvc", "--all"]).await;
+                    result = run(space, home.path(), &script(&page, true)).await;
+                    if result.is_ok() {
+                        assert_eq!(identity(space).await, original);
+                    }
+                }
+                if let Err(error) = result {
+                    println!("{}: {error}", page.name);
+                    wrong.push(page.name);
+                }
+            }
+            assert!(wrong.is_empty(), "{wrong:?}");
+        });
+    }
+}
