@@ -27,6 +27,7 @@
 //! | [`display`] | a changed display password while the guest runs; encryption |
 //! | [`seed`] | the cloud-init seed: from Secrets, and large |
 //! | [`isolation`] | two operators in two namespaces |
+//! | [`alerts`] | alerts of a Prometheus name the VMs with a problem |
 //! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`devices`] | the devices that the device plugin gives to pods |
 //! | [`kvm`] | a boot sector with hardware acceleration |
@@ -47,6 +48,7 @@
     clippy::indexing_slicing
 )]
 
+mod alerts;
 mod bridge;
 mod changes;
 mod debian;

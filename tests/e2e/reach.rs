@@ -7,11 +7,15 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-/// The response of a web server, or the error.
-async fn http_get(address: &str) -> Result<String, String> {
+/// The response of a web server.
+///
+/// # Errors
+/// There is none within five seconds.
+pub async fn http_get(address: &str, path: &str) -> Result<String, String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await?;
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
@@ -24,7 +28,7 @@ async fn http_get(address: &str) -> Result<String, String> {
 
 async fn guest_answers(way: &str, address: &str) {
     eventually(&format!("the guest answers by {way}"), 60, async || {
-        let answer = http_get(address).await?;
+        let answer = http_get(address, "/").await?;
         if answer.contains("TINY http") {
             Ok(())
         } else {

@@ -1,7 +1,7 @@
 //! The commands of the README and of the pages in `docs/` are valid, in the order of the table of contents. They select VMs of
 //! this project even if KubeVirt is installed.
 //!
-//! Each page is one script. A function in place of kubectl turns commands into dry runs, except `apply -f`. Blocks with the
+//! Each page is one script. A function in place of kubectl turns commands into dry runs, except `apply -f` and `patch`. Blocks with the
 //! comment `not run` are left out. Their complete lines and inline commands are dry runs too, but objects may be missing.
 
 use crate::apiserver::definition::Definition;
@@ -30,7 +30,8 @@ kubectl() {
             [[ " $* " != *" -k "* ]] || return 0
             [[ -z ${IS_DRY:-} ]] || more=(--dry-run=server)
             ;;
-        patch | label | annotate | scale) more=(--dry-run=server) ;;
+        patch) [[ -z ${IS_DRY:-} ]] || more=(--dry-run=server) ;;
+        label | annotate | scale) more=(--dry-run=server) ;;
         delete) more=(--dry-run=server --ignore-not-found) ;;
         get) more=(--ignore-not-found) ;;
         wait | rollout) more=(--timeout=200ms) ;;
@@ -44,6 +45,8 @@ kubectl() {
         }
     }
 }
+# No pod has written an archive.
+tar() { return 0; }
 shown() {
     IS_DRY=1 kubectl "$@" 2>"$HOME/shown" || grep -qE "not found|no matching|doesn't have a resource type" "$HOME/shown" || {
         printf 'kubectl %s: ' "$*" >&2

@@ -1,7 +1,7 @@
 //! The guest's disk: a copy of the tiny guest's image behind a loop device of the node, and a PersistentVolume for it.
 //! The node is this machine, so that tests can read the disk.
 
-use super::{environment, kubectl};
+use super::{Space, environment, kubectl};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,6 +10,9 @@ use std::process::Command;
 
 /// The position of the guest's counts.
 const COUNTS_OFFSET: u64 = 47 << 20;
+
+/// The output format that prints the name of the node.
+const NODE_NAME: &str = "jsonpath={.items[0].metadata.name}";
 
 /// The counts of a guest's boots and shutdowns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +78,7 @@ impl Disk {
 
     /// Creates the volume with those labels, reserved for that claim.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
-        let node = kubectl::run(&[
-            "get",
-            "nodes",
-            "--output",
-            "jsonpath={.items[0].metadata.name}",
-        ])
-        .await;
+        let node = kubectl::run(&["get", "nodes", "--output", NODE_NAME]).await;
         let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
         let volume = json!({
             "apiVersion": "v1",
@@ -127,6 +124,52 @@ impl Disk {
         }
         detach(&self.device);
         drop(fs::remove_file(&self.file));
+    }
+}
+
+/// A file system in memory, and a PersistentVolume for it. Both exist until the value is dropped.
+#[derive(Debug)]
+pub struct SmallVolume {
+    /// Name of the PersistentVolume.
+    pub name: String,
+    dir: PathBuf,
+}
+
+impl SmallVolume {
+    /// Creates a volume of that many MiB, reserved for that claim. Its object promises more space.
+    pub async fn publish(space: &Space, claim: &str, mib: u32) -> Self {
+        let name = format!("{}-{claim}", space.name);
+        let dir = environment::disks_dir().join(&name);
+        fs::create_dir_all(&dir).unwrap();
+        let size = format!("size={mib}m,mode=0770,gid=107");
+        tool("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &text(&dir)]);
+        let node = kubectl::run(&["get", "nodes", "--output", NODE_NAME]).await;
+        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let volume = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "volumeMode": "Filesystem",
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "storageClassName": "",
+                "local": {"path": dir},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+                "claimRef": {"namespace": space.name, "name": claim},
+            },
+        });
+        kubectl::create(&volume).await.unwrap();
+        Self { name, dir }
+    }
+}
+
+impl Drop for SmallVolume {
+    fn drop(&mut self) {
+        // The pod may still use it.
+        drop(Command::new("umount").arg("--lazy").arg(&self.dir).status());
+        drop(fs::remove_dir(&self.dir));
     }
 }
 

@@ -20,6 +20,19 @@ pub fn kill(pod_uid: &str, program: &str) {
     );
 }
 
+/// Sends a signal, such as `STOP`, to these processes.
+///
+/// # Panics
+/// There is none, or one has exited.
+pub fn signal(pids: &[String], name: &str) {
+    assert!(!pids.is_empty(), "there is no process");
+    let sent = Command::new("kill")
+        .arg(format!("-{name}"))
+        .args(pids)
+        .status();
+    assert!(sent.is_ok_and(|status| status.success()), "{pids:?}");
+}
+
 /// A value of `/proc/PID/status`, such as `CapEff`: the first word.
 ///
 /// # Panics
