@@ -16,6 +16,11 @@ mod exhaustive {
     /// The page whose VM is deleted before the section [`RESTORE`].
     const BACKUP: &str = "docs/operate/backup.md";
     const RESTORE: &str = "Restore";
+    /// Deletes the VM with its data, as another cluster has neither.
+    const DELETE: &str = "
+kubectl delete vm -n vmop-demo debian
+kubectl delete job -n vmop-demo debian-disk
+kubectl delete pvc -n vmop-demo debian-system-disk debian-data-disk debian-runner-data";
     /// The namespace exists already, and it has an operator.
     const KUBECTL: &str = r#"
 set -euo pipefail
@@ -122,8 +127,7 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
                 let mut result = run(space, home.path(), &script(&page, false)).await;
                 if page.name == BACKUP && result.is_ok() {
                     let original = identity(space).await;
-                    space.kubectl(&["delete", "vm", "debian"]).await;
-                    space.kubectl(&["delete", "pvc", "--all"]).await;
+                    run(space, home.path(), DELETE).await.unwrap();
                     result = run(space, home.path(), &script(&page, true)).await;
                     if result.is_ok() {
                         assert_eq!(identity(space).await, original);
