@@ -116,6 +116,30 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
         .await
     }
 
+    /// Waits for the guest if the previous page has left the VM running.
+    async fn wait_until_ready(space: &Space) {
+        let state = [
+            "get",
+            "vm",
+            "debian",
+            "--output",
+            "jsonpath={.spec.vm.state}",
+        ];
+        if space
+            .try_kubectl(&state)
+            .await
+            .is_ok_and(|state| state == "Running")
+        {
+            let ready = [
+                "wait",
+                "vm/debian",
+                "--for=condition=Ready",
+                "--timeout=300s",
+            ];
+            space.kubectl(&ready).await;
+        }
+    }
+
     #[test]
     fn commands_of_all_pages_work_as_printed() {
         e2e(2, async |space| {
@@ -124,6 +148,7 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
             fill_disk(space, home.path(), &environment::guest_image()).await;
             let mut wrong = Vec::new();
             for page in pages() {
+                wait_until_ready(space).await;
                 let mut result = run(space, home.path(), &script(&page, false)).await;
                 if page.name == BACKUP && result.is_ok() {
                     let original = identity(space).await;
