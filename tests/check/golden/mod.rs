@@ -14,6 +14,7 @@ mod reference_objects;
 mod security;
 mod seed;
 mod takeover;
+mod versions;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
