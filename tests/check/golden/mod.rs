@@ -141,6 +141,12 @@ fn a_vm_with_a_cd_by_url() {
     );
 }
 
+/// A test of the runner builds QEMU's command line from the configuration in this file.
+#[test]
+fn the_windows_example() {
+    golden("windows", &objects("examples/windows.yaml"));
+}
+
 #[test]
 fn a_vm_with_everything_that_is_mapped() {
     golden("full", &objects("tests/check/golden/full.yaml"));
