@@ -64,7 +64,9 @@ lint: ## Format, clippy for the whole and for each half, shell syntax, the workf
 golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
-.PHONY: docs
+.PHONY: docs docs-demo
+docs-demo: ## Record `make demo` as docs/images/demo.svg (CAST=<FILE>: render that recording instead)
+	@tests/docs-demo
 docs: ## Build the static site of docs/ with mdBook: .cache/book
 	@tests/docs
 

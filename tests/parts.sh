@@ -118,11 +118,14 @@ part_guests() {
     "$REPO/tests/cluster/guests/debian"
 }
 
-# Its tests mostly wait, for example for Leases that expire.
+# Its tests mostly wait, for example for Leases that expire. KUBERNETES_VERSION=1.37.2 takes the control plane of that version. The
+# API server in memory imitates that of the local cluster, so only that one is compared with it.
 part_apiserver() {
     need_rust
+    local left_out=()
+    [[ -z ${KUBERNETES_VERSION:-} ]] || left_out=(--skip conformance)
     "$CLUSTER" build
-    cargo_test --no-fail-fast --test api -- apiserver:: --test-threads 8
+    cargo_test --no-fail-fast --test api -- apiserver:: --test-threads 8 "${left_out[@]}"
 }
 
 part_changes() {

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use support::example::filled_in;
 use tempfile::TempDir;
 
 /// The host of the image in the example.
@@ -28,24 +29,10 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The example with these texts in place of its placeholders. Prints the difference.
-fn example(file: &str, replacements: &[(&str, &str)]) -> String {
-    let original = fs::read_to_string(environment::repo().join("examples").join(file)).unwrap();
-    let mut changed = Vec::new();
-    for line in original.lines() {
-        let is_comment = line.trim_start().starts_with('#');
-        let mut text = line.to_owned();
-        for (placeholder, value) in replacements.iter().filter(|_| !is_comment) {
-            assert!(placeholder.starts_with('<') || *placeholder == HOST);
-            text = text.replace(placeholder, value);
-        }
-        if text != line {
-            println!("{file}:\n-{line}\n+{text}");
-        }
-        assert!(is_comment || !text.contains('<'), "{file}: {text}");
-        changed.push(text);
-    }
-    changed.join("\n")
+/// The example with these values in place of its placeholders.
+fn example(file: &str, values: &[(&str, &str)]) -> String {
+    let text = fs::read_to_string(environment::repo().join("examples").join(file)).unwrap();
+    filled_in(file, &text, values)
 }
 
 /// Serves that disk under the path of Debian's cloud image. Returns the server and its URL.

@@ -3,6 +3,7 @@ mod earlier;
 mod line;
 mod options;
 mod rules;
+mod windows;
 
 use crate::runner::config;
 use crate::runner::machine::{

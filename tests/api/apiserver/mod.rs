@@ -6,10 +6,11 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `definitions` | the definitions and their defaults, and all examples and overlays |
+//! | `definitions` | the definitions and their defaults, and all overlays |
 //! | `admission` | each admission rule: accepted values, rejected values, message |
 //! | `conformance` | comparison of the API server in memory with a real one |
 //! | `connection` | a connection that breaks silently, in a network namespace without an API server |
+//! | `examples` | each file in `examples/`, and the objects of its VMs |
 //! | `commands` | the commands of the README and the guides |
 //! | `ratcheting` | edits of objects that were stored before a rule existed |
 //! | `generated` | thousands of objects that the Java VM-Operator can run |
@@ -32,6 +33,7 @@ mod conformance;
 mod connection;
 mod definition;
 mod definitions;
+mod examples;
 mod generated;
 mod leader;
 mod monitoring;

@@ -256,9 +256,10 @@ async fn the_role_of_an_earlier_runner_is_three_verbs() {
             .flatten()
             .zip(rule.resources.iter().flatten())
         {
-            // The permissions of each account: reviews of its own access.
-            if !group.ends_with("authorization.k8s.io") && !group.ends_with("authentication.k8s.io")
-            {
+            // The permissions of each account: reviews of its own access, and since Kubernetes 1.37 the cluster's certificates.
+            let of_each_account = ["authorization", "authentication", "certificates"];
+            let is_group = |name: &&str| group.ends_with(&format!("{name}.k8s.io"));
+            if !of_each_account.iter().any(is_group) {
                 rules.insert(format!("{} {group}/{resource}", rule.verbs.join(",")));
             }
         }

@@ -24,7 +24,7 @@ use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
 /// The time limit of waits. They take a few seconds, but more on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// etcd, API server, scheduler and garbage collector, with the definitions of this project. It stops with the process.
 static SERVER: LazyLock<Server> = LazyLock::new(|| {

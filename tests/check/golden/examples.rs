@@ -10,21 +10,36 @@ use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
 
+/// The files in `examples/` and its folders, without the kustomization: path and text.
+fn files() -> Vec<(String, String)> {
+    let examples = root().join("examples");
+    let (mut files, mut folders) = (Vec::new(), vec![examples.clone()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("takeover") {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+            {
+                let name = path.strip_prefix(&examples).unwrap().display().to_string();
+                files.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
 /// The VMs in `examples/`, by file name.
-fn vms() -> Vec<(String, String, Value)> {
+fn vms() -> Vec<(String, Value)> {
     let mut vms = Vec::new();
-    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
-        let path = entry.unwrap().path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "yaml")
-        {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let object: Value = serde_saphyr::from_str(&text).unwrap();
-            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            assert!(text.starts_with("# "), "{name} does not say its purpose");
+    for (name, text) in files() {
+        for document in text.split("\n---\n") {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
             if object["kind"] == "VirtualMachine" {
-                vms.push((name, text, object));
+                vms.push((name.clone(), object));
             }
         }
     }
@@ -32,9 +47,40 @@ fn vms() -> Vec<(String, String, Value)> {
     vms
 }
 
+/// The words of the comment at the start of the file.
+fn introduction(text: &str) -> String {
+    let lines = text
+        .lines()
+        .map_while(|line| line.strip_prefix('#'))
+        .map(str::trim);
+    lines.collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn each_example_names_its_purpose_and_its_needs() {
+    for (name, text) in files() {
+        let introduction = introduction(&text);
+        assert!(!introduction.starts_with("Needs:"), "{name}");
+        assert!(
+            introduction.contains("Needs: ") || name == "pool.yaml",
+            "{name}: {introduction}"
+        );
+    }
+}
+
+#[test]
+fn windows_example_begins_with_its_lack_of_a_trial() {
+    let (_, text) = files()
+        .into_iter()
+        .find(|(name, _)| name == "windows.yaml")
+        .unwrap();
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.to_lowercase().contains("not tried by us"), "{first}");
+}
+
 #[test]
 fn each_can_be_run() {
-    for (name, _, object) in vms() {
+    for (name, object) in vms() {
         let vm = serde_json::from_value(object).unwrap();
         let plan = plan(&observed_without_children(vm), &Reconciler::default())
             .unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
@@ -48,7 +94,7 @@ fn together_they_show_every_field_and_none_that_is_not_there() {
     let mut shown = BTreeSet::new();
     vms()
         .iter()
-        .for_each(|(_, _, object)| collect("spec", &object["spec"], &mut shown));
+        .for_each(|(_, object)| collect("spec", &object["spec"], &mut shown));
     // Fields for compatibility with the Java VM-Operator, fields without effect in this version, and a part of the
     // fields that Kubernetes defines.
     let left_out = ["spec.runnerTemplate", "spec.nodeName", "spec.image.source"];

@@ -14,6 +14,7 @@ mod reference_objects;
 mod security;
 mod seed;
 mod takeover;
+mod versions;
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -138,6 +139,12 @@ fn a_vm_with_a_cd_by_url() {
         "install-from-url",
         &objects("examples/install-from-url.yaml"),
     );
+}
+
+/// A test of the runner builds QEMU's command line from the configuration in this file.
+#[test]
+fn the_windows_example() {
+    golden("windows", &objects("examples/windows.yaml"));
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! | [`boot_sector`] | a guest that runs under any KVM |
 //! | [`memory`] | an API server in memory |
 //! | [`real`] | a real API server with its own etcd |
+//! | [`example`] | the examples, with values in place of placeholders |
 //! | [`web`] | a web server with configurable faults |
 //! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`provenance`] | date, commit and machine of a measurement |
@@ -22,6 +23,7 @@
 //! The modules that start or call the operator need the feature `operator`.
 
 pub mod boot_sector;
+pub mod example;
 pub mod memory;
 pub mod pages;
 pub mod provenance;

@@ -36,6 +36,20 @@ fn binary() -> PathBuf {
         .expect("no Kubernetes in .cache/kube of the current directory; build it: tests/cluster/cluster build")
 }
 
+/// The binary with the component. With `KUBERNETES_VERSION`, the control plane is of that version.
+fn binary_with(component: &str) -> PathBuf {
+    match std::env::var("KUBERNETES_VERSION") {
+        Ok(version) if !version.is_empty() && component.starts_with("kube-") => {
+            let program = format!(".cache/kube/control-plane-{version}");
+            let program = std::env::current_dir().unwrap().join(program);
+            let hint = "build it: tests/cluster/cluster build";
+            assert!(program.exists(), "{} is missing; {hint}", program.display());
+            program
+        }
+        _ => binary(),
+    }
+}
+
 /// A reserved port of the loopback interface. It is bound with `SO_REUSEPORT` and does not listen. A program that sets
 /// the same option can listen on it and gets all connections.
 struct ReservedPort {
@@ -237,7 +251,7 @@ impl Server {
 
     fn spawn(&self, component: &'static str, arguments: &[&str]) {
         let log = File::create(self.path(&format!("{component}.log"))).unwrap();
-        let mut command = Command::new(binary());
+        let mut command = Command::new(binary_with(component));
         command
             .arg(component)
             .args(arguments)

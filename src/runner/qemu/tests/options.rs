@@ -220,7 +220,7 @@ pub fn machine(choice: &Choice) -> Machine {
 }
 
 /// A file is where the page cache cannot be passed by.
-fn disk(disk: &spec::Disk, has_serial: bool) -> Disk {
+pub fn disk(disk: &spec::Disk, has_serial: bool) -> Disk {
     let (kind, direct) = match &disk.source {
         Source::Device(_) => (DiskKind::Device, true),
         _ => (DiskKind::File, false),
@@ -235,7 +235,8 @@ fn disk(disk: &spec::Disk, has_serial: bool) -> Disk {
     }
 }
 
-fn firmware(firmware: Firmware) -> Option<FirmwareFiles> {
+/// The firmware files of a node.
+pub fn firmware(firmware: Firmware) -> Option<FirmwareFiles> {
     let rom = format!("/fw,s/{}.fd", firmware.as_str()).into();
     let files = FirmwareFiles {
         rom,
