@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         bytes,
     } = &outcome;
     if reason.is_success() {
-        tracing::info!(?reason, bytes, "the image is in the image repository");
+        tracing::info!(?reason, bytes, "the download is complete");
     } else {
         tracing::error!(?reason, bytes, "{message}");
     }

@@ -158,7 +158,8 @@ fn run_until_halt(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
     match repeat(|| guest.run()) {
         Ok(Exit::Halt) => Ok(()),
         Ok(Exit::InternalError { suberror }) => Err(format!(
-            "KVM cannot execute the instruction (internal error, suberror {suberror})"
+            "KVM cannot execute the instruction (internal error, suberror {suberror}); use a node with another KVM, or set \
+             accelerator.policy to tcg in the operator's ConfigMap"
         )),
         Ok(Exit::Other(exit)) => Err(format!(
             "the vCPU has stopped with the unexpected exit {exit}"
