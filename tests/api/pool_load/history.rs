@@ -1,6 +1,6 @@
 //! Checks each version of the VMs and assignments of a run.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use support::components::Entry;
 use vm_operator::api::conditions;
@@ -248,4 +248,75 @@ fn two_users(versions: &Versions<'_>) -> Vec<String> {
         }
     }
     violations
+}
+
+fn entry(revision: u64, kind: &'static str, object: Value) -> Entry {
+    Entry {
+        revision,
+        kind,
+        deleted: false,
+        object,
+    }
+}
+
+/// A version of the only VM, which names that assignment.
+fn vm(revision: u64, holder: &str, written: &str, connected: &str) -> Entry {
+    let vm = json!({
+        "metadata": {"name": "vm", "uid": "vm", "managedFields": [{"manager": names::MANAGER_POOLS, "time": written}]},
+        "status": {
+            "assignment": {"pool": "p", "user": holder, "uid": holder},
+            "conditions": [{"type": conditions::CONSOLE_CONNECTED, "status": connected}],
+        },
+    });
+    entry(revision, "VirtualMachine", vm)
+}
+
+/// A version of the assignment of that user. Names have the order of creation.
+fn claim(revision: u64, user: &str, reason: &str) -> Entry {
+    let bound = if reason == "Assigned" {
+        "True"
+    } else {
+        "False"
+    };
+    let vm = if reason == "Waiting" {
+        Value::Null
+    } else {
+        json!({"uid": "vm"})
+    };
+    let claim = json!({
+        "metadata": {"name": user, "uid": user, "creationTimestamp": "2030-01-01T00:00:00Z"},
+        "spec": {"pool": "p", "user": user},
+        "status": {
+            "vm": vm, "expires": "2030-01-01T01:00:00Z", "conditions": [{"type": "Bound", "reason": reason, "status": bound}],
+        },
+    });
+    entry(revision, "VmAssignment", claim)
+}
+
+#[test]
+fn planted_violations_are_found() {
+    let (early, late) = ("2030-01-01T00:30:00Z", "2030-01-01T02:00:00Z");
+    let taken = |at: &str, connected: &str| {
+        let history = [
+            vm(1, "a", early, connected),
+            claim(2, "a", "Assigned"),
+            vm(3, "b", at, connected),
+            claim(4, "b", "Assigned"),
+        ];
+        Checked::of(&history).violations
+    };
+    assert_eq!(taken(late, "False"), [""; 0]);
+    assert!(taken(early, "False")[0].contains("before 2030"));
+    assert!(taken(late, "True")[0].contains("console"));
+    let unnamed = [vm(1, "a", early, "False"), claim(2, "b", "Assigned")];
+    assert!(Checked::of(&unnamed).violations[0].contains("names another"));
+    let passed = [
+        vm(1, "", early, "False"),
+        claim(2, "a", "Waiting"),
+        claim(3, "b", "Waiting"),
+        claim(4, "b", "Binding"),
+        vm(5, "b", early, "False"),
+        claim(6, "b", "Assigned"),
+    ];
+    assert!(Checked::of(&passed).violations[0].contains("gets a VM before"));
 }

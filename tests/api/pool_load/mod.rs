@@ -135,7 +135,7 @@ async fn suspended_leaders_give_no_vm_to_two_users_and_keep_the_order_of_the_que
     );
     assert_eq!(checked.violations, [""; 0]);
     // The run has exercised what it checks.
-    assert!(checked.assigned > 3 * VMS, "{checked:?}");
+    assert!(checked.assigned > 2 * VMS, "{checked:?}");
     assert!(checked.reclaimed > 0 && checked.restarted > 0 && checked.connected > 0);
     assert!(checked.lent > 0, "no shared VM was in both pools");
 }
