@@ -105,6 +105,9 @@ def namespaced(dist):
                 subject["namespace"] = marks.scalar("{{ .Release.Namespace }}")
         if it["kind"] == "Deployment":
             it["spec"]["replicas"] = marks.scalar("{{ .Values.replicas }}")
+            (container,) = it["spec"]["template"]["spec"]["containers"]
+            selection = '--controllers={{ join "," .Values.controllers }}'
+            container["args"] = [marks.scalar(f"'{selection}'") if arg.startswith("--controllers=") else arg for arg in container["args"]]
             set_image(marks, it["spec"]["template"]["spec"], ".Values.resources")
     return files | {"vm-operator.yaml": template(marks, objects)}
 

@@ -119,6 +119,7 @@ def values(path):
     objects = images(path, "other.example.org", "v9")
     (deployment,) = of_kind(objects, "Deployment")
     assert deployment["spec"]["replicas"] == 2
+    assert "--controllers=vm" in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert container(deployment)["resources"]["requests"] == {"cpu": 2, "memory": "32Mi"}, container(deployment)["resources"]
     assert deployment["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "pull"}]
     config = configuration(objects)

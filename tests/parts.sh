@@ -205,6 +205,12 @@ part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test check -
 
 part_faults_all() { FAULTS_ALL=1 part_faults; }
 
+part_pool_load() {
+    need_rust
+    "$CLUSTER" build
+    cargo_test --test api -- pool_load:: --nocapture
+}
+
 part_changes_all() { CHANGES=500 part_changes; }
 
 part_fuzz() { need_rust; FUZZ_SECONDS=${FUZZ_SECONDS:-60} "$REPO/fuzz/run"; }

@@ -27,12 +27,13 @@ where
     let cluster = cluster.clone();
     let mut listed = Vec::new();
     events.flat_map(move |event| {
-        store.note_definition(&event);
+        let is_reported = store.note_definition(&event);
         let changed = match event {
             Ok(event) => {
                 store.watched(&event);
                 changed_by(event, &mut listed)
             }
+            Err(_) if is_reported => Vec::new(),
             Err(error) => {
                 failed(&cluster, resource, &error);
                 Vec::new()
@@ -68,9 +69,10 @@ pub async fn children<K: Resource<DynamicType = ()>>(
     let mut events = std::pin::pin!(events);
     let mut is_complete = false;
     while let Some(event) = events.next().await {
-        cache.note_definition(&event);
+        let is_reported = cache.note_definition(&event);
         let event = match event {
             Ok(event) => event,
+            Err(_) if is_reported => continue,
             Err(error) => {
                 failed(&cluster, resource, &error);
                 continue;

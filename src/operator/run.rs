@@ -38,7 +38,7 @@ const LEASE: &str = "vm-operator";
 #[derive(clap::Args)]
 pub(super) struct Run {
     /// Controllers to run, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "vm")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "vm,pool")]
     controllers: Vec<ControllerName>,
     /// Configuration file, which the operator reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]

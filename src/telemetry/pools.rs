@@ -66,6 +66,11 @@ impl PoolMetrics {
         self.waiting.clear();
     }
 
+    /// Serves the counter of conflicts of a pool before the first one, because a rate needs the value before it.
+    pub fn begin(&self, pool: &str) {
+        drop(self.conflicts.get_or_create(&[("pool", pool.to_owned())]));
+    }
+
     /// Sets the number of VMs of a pool in a state.
     pub fn set_vms(&self, pool: &str, state: &str, count: i64) {
         let labels = [("pool", pool.to_owned()), ("state", state.to_owned())];

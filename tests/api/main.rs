@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `apiserver` | `make test-apiserver` | the operator with the real scheduler and garbage collector |
 //! | `changes` | `make test-changes` | random changes of VMs, with simulated components |
+//! | `pool_load` | `tests/run pool-load` | two operators and users of pools, while leaders are suspended |
 //! | `faults` | `make test-faults` | faults at calls of the operator, with simulated components |
 
 #![allow(
@@ -17,3 +18,4 @@
 mod apiserver;
 mod changes;
 mod faults;
+mod pool_load;

@@ -25,6 +25,8 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
         &[
             "vmoperator.jdrupes.org/vms",
             "vmoperator.jdrupes.org/vmreports",
+            "vmoperator.jdrupes.org/vmpools",
+            "vmoperator.jdrupes.org/vmassignments",
             "pods",
             "configmaps",
             "persistentvolumeclaims",
@@ -56,23 +58,14 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     (
         "vm-operator",
         &["vmoperator.jdrupes.org/vmpools"],
-        &["list", "watch", "get"],
-        "the controller of pools is off by default",
+        &["get"],
+        "reads the pool before the assignment of a VM ends because its pool does not exist",
     ),
     (
         "vm-operator",
         &["vmoperator.jdrupes.org/vmassignments"],
-        &["list", "watch", "get", "create", "patch", "delete"],
-        "the controller of pools is off by default",
-    ),
-    (
-        "vm-operator",
-        &[
-            "vmoperator.jdrupes.org/vmpools/status",
-            "vmoperator.jdrupes.org/vmassignments/status",
-        ],
-        &["patch"],
-        "the controller of pools is off by default",
+        &["create", "delete"],
+        "adopted assignments of the Java VM-Operator, and assignments after their end",
     ),
     (
         "vm-operator",

@@ -20,6 +20,7 @@
 //! | [`ends`] | a guest that powers itself off, a killed QEMU, a killed runner |
 //! | [`disruption`] | a killed operator |
 //! | [`bridge`] | guests on a bridge of the node |
+//! | [`pools`] | users of a pool, one after the other; a restart leaves nothing of a session |
 //! | [`reach`] | a Service and a port-forward into the guest |
 //! | [`mistakes`] | each mistake is explained in `kubectl describe vm` |
 //! | [`changes`] | CPUs change while the guest runs |
@@ -67,6 +68,7 @@ mod lifecycle;
 mod media;
 mod mistakes;
 mod pages;
+mod pools;
 mod reach;
 mod seed;
 mod soak;

@@ -204,6 +204,7 @@ pub fn update_metrics(ctx: &Context) {
     for pool in ctx.pools.reader().state() {
         let Some(status) = &pool.status else { continue };
         let name = pool.name_any();
+        metrics.begin(&name);
         for (state, count) in [
             ("free", status.free),
             ("assigned", status.assigned),

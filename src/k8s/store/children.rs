@@ -174,12 +174,12 @@ impl<K: Resource> Cache<K> {
         }
     }
 
-    /// Records whether the API server knows the kind, and logs changes.
-    pub fn note_definition(&self, event: &watcher::Result<Event<K>>)
+    /// Records whether the API server knows the kind, and logs changes. Returns whether this log entry has reported the event.
+    pub fn note_definition(&self, event: &watcher::Result<Event<K>>) -> bool
     where
         K: Resource<DynamicType = ()>,
     {
-        self.definition.note::<K, K>(event);
+        self.definition.note::<K, K>(event)
     }
 
     /// Must be called before sending a write whose response the cache should apply.

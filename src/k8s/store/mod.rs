@@ -20,11 +20,14 @@ impl Definition {
         self.is_unknown.load(Ordering::Relaxed)
     }
 
-    /// Records whether the API server knows the kind `K`, and logs changes.
-    pub fn note<K: Resource<DynamicType = ()>, T>(&self, event: &watcher::Result<Event<T>>) {
+    /// Records whether the API server knows the kind `K`, and logs changes. Returns whether this log entry has reported the event.
+    pub fn note<K: Resource<DynamicType = ()>, T>(
+        &self,
+        event: &watcher::Result<Event<T>>,
+    ) -> bool {
         // `Init` is sent before the first page is requested.
         if matches!(event, Ok(Event::Init)) {
-            return;
+            return false;
         }
         let is_unknown = match event {
             Err(
@@ -35,12 +38,13 @@ impl Definition {
         };
         let kind = K::kind(&());
         if self.is_unknown.swap(is_unknown, Ordering::Relaxed) == is_unknown {
-            return;
+            return is_unknown;
         }
         if is_unknown {
             tracing::error!(%kind, "the API server does not know this kind; install its definition: kubectl apply -f crds/");
         } else {
             tracing::info!(%kind, "the API server knows this kind now");
         }
+        is_unknown
     }
 }

@@ -87,9 +87,9 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
         Arc::new(object)
     }
 
-    /// Records whether the API server knows the kind, and logs changes.
-    pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) {
-        self.definition.note::<K, T>(event);
+    /// Records whether the API server knows the kind, and logs changes. Returns whether this log entry has reported the event.
+    pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) -> bool {
+        self.definition.note::<K, T>(event)
     }
 }
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::real::Server;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -47,7 +48,7 @@ impl Process {
         configure(dir.path(), world, json!({}));
         std::fs::write(
             dir.path().join("kubeconfig"),
-            kubeconfig(&user(world, name), server).to_string(),
+            kubeconfig(world, &user(world, name), server).to_string(),
         )
         .unwrap();
         let log = dir.path().join("log");
@@ -127,7 +128,7 @@ impl Process {
         self.get("/metrics").await.contains("vm_operator_leader 1")
     }
 
-    fn signal(&self, signal: &str) {
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().unwrap().to_string();
         let sent = std::process::Command::new("kill")
             .args([signal, &pid])
@@ -147,7 +148,7 @@ impl Process {
     }
 
     /// Waits until it exits. Returns the exit code and the log.
-    async fn exited(&mut self) -> (Option<i32>, String) {
+    pub async fn exited(&mut self) -> (Option<i32>, String) {
         let status = tokio::time::timeout(Duration::from_secs(120), self.child.wait())
             .await
             .expect("it exits")
@@ -176,8 +177,8 @@ fn user(world: &World, name: &str) -> String {
     format!("{}-{name}", world.namespace)
 }
 
-fn kubeconfig(user: &str, server_address: &SocketAddr) -> Value {
-    let mut kubeconfig = server().kubeconfig();
+fn kubeconfig(world: &World, user: &str, server_address: &SocketAddr) -> Value {
+    let mut kubeconfig = world.server.kubeconfig();
     kubeconfig["clusters"][0]["cluster"]["server"] = format!("https://{server_address}").into();
     kubeconfig["users"][0]["user"]["as"] = user.into();
     kubeconfig["users"][0]["user"]["as-groups"] = json!(["system:masters"]);
@@ -185,7 +186,11 @@ fn kubeconfig(user: &str, server_address: &SocketAddr) -> Value {
 }
 
 pub fn server_address() -> SocketAddr {
-    let url = server().kubeconfig()["clusters"][0]["cluster"]["server"]
+    address_of(server())
+}
+
+pub fn address_of(server: &Server) -> SocketAddr {
+    let url = server.kubeconfig()["clusters"][0]["cluster"]["server"]
         .as_str()
         .unwrap()
         .to_owned();

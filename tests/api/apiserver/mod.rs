@@ -21,6 +21,7 @@
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
 //! | `policy` | the permissions of the token of a runner that writes to its VM |
+//! | `pool_definitions` | an operator on a server without the definitions of pools |
 //! | `pools` | two controllers of pools that both write, and the rules of the definitions |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
@@ -35,10 +36,11 @@ mod definition;
 mod definitions;
 mod examples;
 mod generated;
-mod leader;
+pub mod leader;
 mod monitoring;
 mod objects;
 mod policy;
+mod pool_definitions;
 mod pools;
 mod ratcheting;
 mod reports;
@@ -46,4 +48,4 @@ mod roles;
 mod services;
 mod settings;
 mod status;
-mod world;
+pub mod world;

@@ -8,6 +8,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use vm_operator::api::conditions;
+use vm_operator::api::pool;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
 
@@ -176,13 +177,30 @@ async fn report(world: &World, vm: &str) {
         .unwrap();
 }
 
+/// A pool with two assignments.
+async fn create_pool(world: &World) {
+    let pool =
+        json!({"kind": "VmPool", "metadata": {"name": "desktops"}, "spec": {"permissions": []}});
+    let claim = |user: &str| {
+        let name = pool::names::assignment("desktops", user);
+        json!({"kind": "VmAssignment", "metadata": {"name": name}, "spec": {"pool": "desktops", "user": user}})
+    };
+    for mut object in [pool, claim("anna"), claim("berta")] {
+        object["apiVersion"] = "vmoperator.jdrupes.org/v1".into();
+        world.apply(&object, false).await.unwrap();
+    }
+}
+
 /// The file `.cache/scrapes/operator.prom` is the input of `tests/monitoring/selftest`.
 #[tokio::test]
 async fn operator_serves_the_conditions_of_each_vm() {
     let world = World::new("scrape").await;
     let operator = Process::start(&world, FIRST, &server_address()).await;
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
-    let vm = unschedulable_vm("Running");
+    // The first user gets the VM, so that the operator starts it. The second one waits.
+    create_pool(&world).await;
+    let mut vm = unschedulable_vm("Stopped");
+    vm.spec.pools = vec!["desktops".to_owned()];
     vms.create(&PostParams::default(), &vm).await.unwrap();
     report(&world, "vm").await;
     let namespace = &world.namespace;
@@ -201,6 +219,10 @@ async fn operator_serves_the_conditions_of_each_vm() {
                 .to_owned(),
             r#"workqueue_queue_duration_seconds_count{controller="vm",name="vm"} "#.to_owned(),
             "process_open_fds ".to_owned(),
+            r#"vm_operator_pool_vms{pool="desktops",state="assigned"} 1"#.to_owned(),
+            r#"vm_operator_pool_waiting{pool="desktops"} 1"#.to_owned(),
+            r#"vm_operator_pool_assign_seconds_count{pool="desktops"} 1"#.to_owned(),
+            r#"vm_operator_pool_conflicts_total{pool="desktops"} "#.to_owned(),
         ])
         .collect::<Vec<_>>();
     eventually("the operator has copied the report", async || {

@@ -1,7 +1,11 @@
 //! Pools: two controllers without leader election, which both write, and the rules of the definitions.
 
+use crate::apiserver::objects::unschedulable_vm;
 use crate::apiserver::world::{World, eventually};
 use futures::FutureExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -155,6 +159,91 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
     })
     .await;
     controllers.iter().for_each(JoinHandle::abort);
+}
+
+/// Writes `status.assignment` as the Java VM-Operator does.
+async fn assign_by_java(world: &World, vm: &str, user: &str, last_used: &str) {
+    let assignment = json!({"pool": "desktops", "user": user, "lastUsed": last_used});
+    let path = format!(
+        "/apis/{VERSION}/namespaces/{}/vms/{vm}/status",
+        world.namespace
+    );
+    let request = http::Request::patch(path).header("Content-Type", "application/merge-patch+json");
+    let body = json!({"status": {"assignment": assignment}}).to_string();
+    let request = request.body(body.into_bytes()).unwrap();
+    world.client.request::<Value>(request).await.unwrap();
+}
+
+/// The state that a restart or a stop of the VM would change.
+async fn states(world: &World) -> Vec<Value> {
+    let vms = list(world, "vms").await;
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    let pods = pods.list(&ListParams::default()).await.unwrap().items;
+    let state = |vm: &Value| {
+        let name = vm["metadata"]["name"].as_str().unwrap();
+        let pod = pods.iter().find(|pod| pod.name_any() == name);
+        let pod = pod.map(|pod| (pod.uid(), pod.metadata.deletion_timestamp.clone()));
+        json!([name, vm["spec"], vm["metadata"]["generation"], pod])
+    };
+    vms.iter().map(state).collect()
+}
+
+#[tokio::test]
+async fn assignments_of_the_java_operator_are_adopted_without_a_restart() {
+    let world = World::new("java-pools").await;
+    let operator = world.start_operator().await;
+    for (vm, state) in [
+        ("anna1", "Running"),
+        ("anna2", "Running"),
+        ("berta", "Stopped"),
+    ] {
+        let mut object = serde_json::to_value(unschedulable_vm(state)).unwrap();
+        object["metadata"]["name"] = vm.into();
+        object["spec"]["pools"] = json!(["desktops"]);
+        create(&world, "vms", &object).await;
+    }
+    let pods = || async {
+        states(&world)
+            .await
+            .iter()
+            .filter(|it| !it[3].is_null())
+            .count()
+    };
+    eventually("both VMs have a pod", || async { pods().await == 2 }).await;
+    assign_by_java(&world, "anna1", "anna", "2026-01-01T08:00:00Z").await;
+    assign_by_java(&world, "anna2", "anna", "2026-01-02T08:00:00Z").await;
+    assign_by_java(&world, "berta", "berta", "2026-01-03T08:00:00Z").await;
+    let before = states(&world).await;
+
+    let controllers = [start(&world), start(&world)];
+    let spec = json!({"permissions": [], "onRelease": "Restart", "retention": "P1Y"});
+    create(&world, "vmpools", &object("VmPool", "desktops", spec)).await;
+    eventually("the assignments are adopted", || async {
+        holdings(&world).await.len() == 2
+    })
+    .await;
+    // Of two VMs of a user, the one that was used last remains.
+    let held = holdings(&world).await;
+    assert_eq!((&*held["anna"], &*held["berta"]), ("anna2", "berta"));
+    let claims = list(&world, "vmassignments").await;
+    for claim in &claims {
+        assert_eq!(
+            claim["metadata"]["annotations"][names::ANNOTATION_ADOPTED],
+            "true"
+        );
+        let used = claim["status"]["lastUsed"].as_str().unwrap();
+        assert!(used.starts_with("2026-01-0"), "{used}");
+    }
+    eventually("the other VM is free", || async {
+        let vms = list(&world, "vms").await;
+        vms[0]["status"]["assignment"]["user"].is_null()
+    })
+    .await;
+    // Nobody uses the VM that is given back, so its guest restarts before the next user gets it. The adopted VMs run on.
+    let after = states(&world).await;
+    assert_eq!(after[1..], before[1..]);
+    controllers.iter().for_each(JoinHandle::abort);
+    operator.stop().await;
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
-use vm_operator::api::VirtualMachine;
+use vm_operator::api::pool::{self, VmAssignmentSpec};
+use vm_operator::api::{VirtualMachine, VmAssignment};
 
 /// The group of the kinds of this project.
 const GROUP: &str = "vmoperator.jdrupes.org";
@@ -101,7 +102,27 @@ async fn roles_allow_their_verbs_and_no_secrets() {
             );
         }
     }
-    for resource in ["vms/status", "vmreports", "vmreports/status"] {
+    for (user, pools, claims) in [
+        ("vm-viewer", &nothing[..], &nothing[..]),
+        ("vm-user", &nothing, &WRITE),
+        ("vm-admin", &WRITE, &WRITE),
+    ] {
+        for (resource, writes) in [("vmpools", pools), ("vmassignments", claims)] {
+            assert_eq!(world.allowed(user, &READ, resource).await, READ, "{user}");
+            assert_eq!(
+                world.allowed(user, &WRITE, resource).await,
+                writes,
+                "{user} {resource}"
+            );
+        }
+    }
+    for resource in [
+        "vms/status",
+        "vmreports",
+        "vmreports/status",
+        "vmpools/status",
+        "vmassignments/status",
+    ] {
         for user in ["vm-viewer", "vm-user"] {
             assert_eq!(
                 world.allowed(user, &WRITE, resource).await,
@@ -127,6 +148,17 @@ async fn roles_of_kubernetes_include_those_of_vms() {
     assert_eq!(world.allowed("view", &WRITE, "vms").await, nothing);
     assert_eq!(world.allowed("edit", &WRITE, "vms").await, WRITE);
     assert_eq!(world.allowed("edit", &WRITE, "vmreports").await, nothing);
+    eventually("the roles have pools", async || {
+        world.may("view", "list", GROUP, "vmassignments").await
+            && world.may("edit", "delete", GROUP, "vmassignments").await
+            && world.may("admin", "patch", GROUP, "vmpools").await
+    })
+    .await;
+    assert_eq!(
+        world.allowed("view", &WRITE, "vmassignments").await,
+        nothing
+    );
+    assert_eq!(world.allowed("edit", &WRITE, "vmpools").await, nothing);
     // The display's Secret, the console and the display.
     for (resource, verb) in [
         ("secrets", "get"),
@@ -163,6 +195,25 @@ async fn viewer_reads_conditions_and_a_user_creates_and_changes_vms() {
         .unwrap();
     let read = vms("vm-viewer").get(&name).await.unwrap();
     assert!(!read.status.unwrap().conditions.is_empty());
+    let claims =
+        |user: &str| Api::<VmAssignment>::namespaced(world.client_of(user), &world.namespace);
+    let claim = VmAssignment::new(
+        &pool::names::assignment("desktops", "anna"),
+        VmAssignmentSpec {
+            pool: "desktops".to_owned(),
+            user: "anna".to_owned(),
+        },
+    );
+    let denied = claims("vm-viewer")
+        .create(&PostParams::default(), &claim)
+        .await;
+    assert!(matches!(denied, Err(kube::Error::Api(status)) if status.code == 403));
+    claims("vm-user")
+        .create(&PostParams::default(), &claim)
+        .await
+        .unwrap();
+    let read = claims("vm-viewer").list(&ListParams::default()).await;
+    assert_eq!(read.unwrap().items[0].spec.user, "anna");
     for user in ["vm-viewer", "vm-user"] {
         let secrets = Api::<Secret>::namespaced(world.client_of(user), &world.namespace);
         let denied = secrets.list(&ListParams::default()).await;

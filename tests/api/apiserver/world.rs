@@ -42,12 +42,7 @@ fn prepare(server: &Server) {
         .unwrap();
     runtime.block_on(async {
         let client = server.client().await;
-        let crds = Api::<CustomResourceDefinition>::all(client.clone());
-        for entry in std::fs::read_dir(root().join("crds")).unwrap() {
-            let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
-            crds.create(&PostParams::default(), &crd).await.unwrap();
-        }
+        install(&client, |_| true).await;
         let vms = Api::<VirtualMachine>::all(client.clone());
         let reports = Api::<VmReport>::all(client.clone());
         let pools = Api::<VmPool>::all(client.clone());
@@ -61,6 +56,20 @@ fn prepare(server: &Server) {
         .await;
     });
     server.start_controllers();
+}
+
+/// Installs the definitions in `crds/` whose file names are meant.
+pub async fn install(client: &Client, is_meant: impl Fn(&str) -> bool) {
+    let crds = Api::<CustomResourceDefinition>::all(client.clone());
+    for entry in std::fs::read_dir(root().join("crds")).unwrap() {
+        let path = entry.unwrap().path();
+        if !is_meant(path.file_name().unwrap().to_str().unwrap()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+    }
 }
 
 /// The API server of all tests.
@@ -91,6 +100,7 @@ pub struct World {
     pub client: Client,
     pub namespace: String,
     pub config: Config,
+    pub server: &'static Server,
 }
 
 pub fn root() -> PathBuf {
@@ -100,12 +110,18 @@ pub fn root() -> PathBuf {
 impl World {
     /// A new namespace, in which Pod Security enforces `restricted`, with the runners' service accounts.
     pub async fn new(name: &str) -> Self {
-        let config = server().config().await;
+        Self::on(server(), name).await
+    }
+
+    /// The same on that server.
+    pub async fn on(server: &'static Server, name: &str) -> Self {
+        let config = server.config().await;
         let client = Client::try_from(config.clone()).unwrap();
         let world = Self {
             client,
             namespace: format!("test-{name}"),
             config,
+            server,
         };
         let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
         let metadata = json!({"name": world.namespace, "labels": labels});
@@ -184,15 +200,15 @@ impl World {
     pub fn shell(&self, command: &str) -> Result<String, String> {
         let kubectl = format!(
             "{} --namespace {} ",
-            server().path("kubectl").display(),
+            self.server.path("kubectl").display(),
             self.namespace
         );
         let output = Command::new("bash")
             .args(["-c", &command.replacen("kubectl ", &kubectl, 1)])
             .current_dir(root())
-            .env("KUBECONFIG", server().path("kubeconfig"))
+            .env("KUBECONFIG", self.server.path("kubeconfig"))
             // kubectl must not use the cached kinds of another cluster.
-            .env("KUBECACHEDIR", server().path("kubectl-cache"))
+            .env("KUBECACHEDIR", self.server.path("kubectl-cache"))
             .output()
             .expect("bash is missing");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

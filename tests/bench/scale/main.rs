@@ -8,9 +8,11 @@
 //! | `operator` | the operator's process |
 //! | `burst` | the rate at which VMs become pods, compared with a client that creates the same objects |
 //! | `slope` | the memory after many reconciles |
+//! | `pools` | assignments of pools |
 //!
 //! `SCALE_VMS` (default 10000) is the number of VMs at the end. `make bench-slope` sets `SLOPE_RECONCILES` (default a
-//! million) and measures only whether the operator's memory grows with the number of its reconciles.
+//! million) and measures only whether the operator's memory grows with the number of its reconciles. `make bench-pools` sets
+//! `SCALE_POOLS` (default 50) and measures only assignments of that number of pools.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +24,7 @@
 mod burst;
 mod kubelet;
 mod operator;
+mod pools;
 mod proxy;
 mod slope;
 
@@ -62,17 +65,25 @@ struct Bench {
     proxy: u16,
     /// The kubeconfig without the proxy.
     direct: Value,
+    /// The number of pools to which the VMs belong.
+    pools: usize,
 }
 
 fn main() {
-    let count = std::env::var("SCALE_VMS")
-        .map_or(10_000, |text| text.parse().expect("SCALE_VMS is a number"));
+    let count = number("SCALE_VMS").unwrap_or(10_000);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(measure(count));
+}
+
+/// The number in an environment variable.
+fn number(variable: &str) -> Option<usize> {
+    let text = std::env::var(variable).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
 async fn measure(count: usize) {
@@ -85,11 +96,16 @@ async fn measure(count: usize) {
         record,
         proxy,
         direct: server.kubeconfig(),
+        pools: number("SCALE_POOLS").unwrap_or_default(),
     };
     bench.prepare().await;
 
-    if let Ok(reconciles) = std::env::var("SLOPE_RECONCILES") {
-        let reconciles = reconciles.parse().expect("SLOPE_RECONCILES is a number");
+    if bench.pools > 0 {
+        bench.measure_pools(bench.operator().await, count).await;
+        return support::provenance::print("make bench-pools");
+    }
+    if let Some(reconciles) = number("SLOPE_RECONCILES") {
+        let reconciles = reconciles as u64;
         bench.slope(bench.operator().await, count, reconciles).await;
         return support::provenance::print("make bench-slope");
     }
@@ -142,11 +158,13 @@ fn per(total: f64, count: usize, unit: &str) -> String {
 /// Median and 99th percentile, in milliseconds.
 fn quantiles(values: &mut [Duration]) -> String {
     values.sort();
-    let value = |share: f64| {
-        values[((values.len() as f64 * share).ceil() as usize).clamp(1, values.len()) - 1]
-    };
-    let [p50, p99] = [0.5, 0.99].map(|share| value(share).as_secs_f64() * 1e3);
+    let [p50, p99] = [0.5, 0.99].map(|share| value_at(values, share).as_secs_f64() * 1e3);
     format!("p50 {p50:.1} ms, p99 {p99:.1} ms")
+}
+
+/// The value of sorted values that this share of them does not exceed.
+fn value_at(sorted: &[Duration], share: f64) -> Duration {
+    sorted[((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len()) - 1]
 }
 
 fn spec() -> Value {
@@ -213,9 +231,13 @@ impl Bench {
     async fn create(&self, namespace: &str, numbers: Range<usize>) {
         let vms = &self.api::<VirtualMachine>(namespace);
         let made = futures::stream::iter(numbers).for_each_concurrent(CLIENTS, |n| async move {
+            let mut spec = spec();
+            if self.pools > 0 {
+                spec["pools"] = json!([pools::pool_of(n, self.pools)]);
+            }
             let vm = json!({
                 "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
-                "metadata": {"name": vm_name(n)}, "spec": spec(),
+                "metadata": {"name": vm_name(n)}, "spec": spec,
             });
             let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
             vms.create(&PostParams::default(), &vm).await.unwrap();

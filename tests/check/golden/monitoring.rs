@@ -64,12 +64,7 @@ fn dashboards_and_alerts_name_metrics_that_are_served() {
             .find_map(|end| name.strip_suffix(end));
         shown.contains(name) || stem.is_some_and(|stem| shown.contains(&format!("{stem}_bucket")))
     };
-    // The controller of pools is off by default, and the recorded scrape of the dashboards' test has no pools.
-    let is_of_pools = |name: &String| name.starts_with("vm_operator_pool_");
-    let hidden: Vec<_> = served
-        .iter()
-        .filter(|name| !is_shown(name) && !is_of_pools(name))
-        .collect();
+    let hidden: Vec<_> = served.iter().filter(|name| !is_shown(name)).collect();
     assert_eq!(hidden, [""; 0]);
 }
 
