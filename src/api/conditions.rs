@@ -122,7 +122,8 @@ pub enum ReadyReason {
     /// An object of another owner has the name that an object of this VM needs.
     #[strum(
         detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name; or remove the object, but not if it belongs to the operator or to another VM"
+        message = "give the VM or its disk another name; or remove the object, but not if it belongs to the operator or to \
+            another VM"
     )]
     NameTaken,
     /// An object of the VM exceeds a quota of the namespace.
@@ -168,16 +169,17 @@ pub enum ReadyReason {
     /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
-        message = "make room on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node selection: see \
-            kubectl describe pod {}"
+        message = "make room on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node \
+            selection: see kubectl describe pod {}"
     )]
     Unschedulable,
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC. Or correct class, selector, size or volume mode in the VM, or the manifest or \
-            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator creates \
-            it again: see kubectl describe pvc {}"
+        message = "provide a volume that fits the PVC, or correct the storage class, selector, size or volume mode. They are in \
+            the disk of the VM or, for the PVC of the image repository, in its manifest or in imageRepository of the operator's \
+            ConfigMap. After a correction, delete the PVC while its phase is Pending, because it has no data yet; the operator \
+            creates it again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -186,12 +188,14 @@ pub enum ReadyReason {
         message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
     )]
     ClaimLost,
-    /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its provisioner fails.
+    /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its
+    /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner of the storage class. Or correct storage class or volume mode in the VM, or the manifest or \
-            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data \
-            until then. The operator creates it again: see kubectl describe pvc {}"
+        message = "correct the provisioner of the storage class, or the storage class or volume mode of the PVC. They are in \
+            the disk of the VM or, for the PVC of the image repository, in its manifest or in imageRepository of the operator's \
+            ConfigMap. After a correction, delete the PVC while its phase is Pending, because it has no data yet; the operator \
+            creates it again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -251,8 +255,8 @@ pub enum ReadyReason {
     RestartBackoff,
     /// The pod's node does not answer. The guest may still run there, so the operator does not start it on another node.
     #[strum(
-        detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, or no \
-            container's state 2 min after the pod got its node",
+        detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, \
+            or no container's state 2 min after the pod got its node",
         message = "bring the node back; if it is certainly powered off, release its volumes: kubectl taint node {} \
             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )]
@@ -261,29 +265,29 @@ pub enum ReadyReason {
     /// permission to write.
     #[strum(
         detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
-        message = "see kubectl logs {}; allow the pod to reach the API server (NetworkPolicy), and the runner to write (Role vm-reporter: \
-            apply the overlay of the operator's installation again)"
+        message = "see kubectl logs {}. If the pod cannot reach the API server, correct the NetworkPolicy. If the Role \
+            vm-reporter lacks a permission, apply the overlay of the operator's installation again"
     )]
     RunnerSilent,
     /// The pod still exists after its termination grace period.
     #[strum(
         detailed_message = "the pod's deletion time",
-        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- vm-runner \
-            power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
+        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- \
+            vm-runner power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
     )]
     TerminationOverdue,
     /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
-        message = "check the VM's storage and its node for overload or failures; if QEMU stays silent, power the VM off, and it \
-            starts again: kubectl exec {} -- vm-runner power-off"
+        message = "check the VM's storage and its node for overload or failures; if QEMU still does not answer, power the VM \
+            off, so that it starts again: kubectl exec {} -- vm-runner power-off"
     )]
     QemuSilent,
     /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
     #[strum(
         detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
-        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; the guest \
-            then continues within 15 s"
+        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; \
+            the guest then continues within 15 s"
     )]
     DiskFull,
     /// A disk reports errors. QEMU has paused the guest until the disk works.
@@ -295,7 +299,8 @@ pub enum ReadyReason {
     /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct the cause that the message names; after imageRepository.fetch.startDeadline the VM starts with an empty drive"
+        message = "correct the cause that the message names; after imageRepository.fetch.startDeadline the VM starts with an \
+            empty drive"
     )]
     MediaFetchFailed,
 }
@@ -490,7 +495,7 @@ condition_reasons! {
     ExpansionRefused: DISKS_IN_SYNC;
 
     /// An object of another owner has the name that an object of this VM needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod; if it belongs to a VM, give that VM another name";
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "delete the other pod; if it belongs to a VM, give that VM another name";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
@@ -501,7 +506,8 @@ condition_reasons! {
     SpecChanged: RESTART_REQUIRED;
     /// The runner cannot read or write a volume of the VM. The message contains user ID, path and the command to correct it.
     DataNotAccessible: DATA_ACCESSIBLE;
-    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to accept the loss.
+    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to
+    /// accept the loss.
     DataMissing: DATA_ACCESSIBLE;
 
     /// Each CD image is in the image repository.
@@ -509,7 +515,8 @@ condition_reasons! {
     /// The download of a CD image is in progress; the message contains the progress.
     Fetching: MEDIA_FETCHED => "none; wait for the download";
     /// The operator's configuration does not allow the scheme of the URL or of a redirect.
-    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's ConfigMap";
+    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's \
+        ConfigMap";
     /// The URL or the URL of a redirect is invalid.
     InvalidUrl: MEDIA_FETCHED => "correct the URL";
     /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
@@ -539,7 +546,8 @@ condition_reasons! {
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
     FetchPodFailed: MEDIA_FETCHED => "none; the operator retries";
     /// The PVC vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the operator's ConfigMap)";
+    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the \
+        operator's ConfigMap)";
 }
 
 impl From<ReadyReason> for ConditionReason {

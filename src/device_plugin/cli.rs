@@ -35,10 +35,10 @@ pub struct DevicePlugin {
         default_value = "/run/vm-device-plugin"
     )]
     device_dir: PathBuf,
-    /// Level of the log: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// Format of the log: plain text, or one JSON object per line
+    /// Log format: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
     /// Accepted for manifests of earlier versions.
@@ -59,8 +59,8 @@ pub enum Fatal {
     DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.
     #[error(
-        "cannot use the kubelet's directory for device plugins {0}: {1}; name it with --plugin-dir, and mount it if this is a \
-         container"
+        "cannot use the kubelet's directory for device plugins {0}: {1}; name the directory with --plugin-dir, and mount it \
+         if the device plugin runs in a container"
     )]
     Directory(PathBuf, std::io::Error),
     /// The plugin has to register again.

@@ -48,7 +48,7 @@ impl Default for Timing {
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// The kubelet has started again.
-    #[error("the kubelet has restarted, because its socket {0} is a new one")]
+    #[error("the kubelet has restarted and has created its socket {0} again")]
     KubeletChanged(PathBuf),
     /// The socket was removed or replaced.
     #[error(
@@ -178,8 +178,8 @@ fn observe(host: &Host, devices: &[Device], present: &watch::Sender<HostDevices>
     for error in now.values().filter_map(|device| device.error.as_ref()) {
         tracing::warn!(
             error,
-            "cannot create a device node for pods, so the plugin offers the node's own device with its owner and mode; mount \
-             the directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
+            "cannot create a device node for pods, so pods get the node's own device with its owner and file mode; mount the \
+             directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
         );
     }
     present.send_replace(now);

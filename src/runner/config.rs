@@ -44,18 +44,21 @@ const LEGACY_KEYS: [(&str, &str); 9] = [
     ),
     (
         "vm.display.spice.ticket",
-        "the display uses the password in the file display-password, beside the configuration",
+        "the password of the display is in the file display-password, in the directory of the configuration file",
     ),
-    ("firmwareRom", "vm.firmware selects it"),
+    ("firmwareRom", "vm.firmware selects the firmware"),
     (
         "firmwareVars",
-        "the variables are in the file fw-vars.fd in dataDir",
+        "the firmware variables are in the file fw-vars.fd in dataDir",
     ),
     (
         "hasDisplayPassword",
-        "the display asks for a password if the file display-password exists in the directory of the configuration",
+        "the display requires a password if the file display-password exists in the directory of the configuration file",
     ),
-    ("asOf", "only the runner of the Java VM-Operator uses it"),
+    (
+        "asOf",
+        "only the runner of the Java VM-Operator uses this key",
+    ),
 ];
 
 impl ParsedConfig {
@@ -164,7 +167,7 @@ pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     let Some(root) = root else {
         return Err(Invalid::new(
             "/Runner",
-            "this key is missing, and all other keys belong below it; add it",
+            "this key is missing; add it, and write all other keys below it",
         ));
     };
     normalize_nulls(root);
@@ -210,7 +213,8 @@ fn redact_value(error: &str) -> String {
                 "the value has the wrong type (it is not shown, because it may be secret); use {expected}"
             )
         }
-        None => "the value is invalid (it is not shown, because it may be secret)".to_owned(),
+        None => "the value is invalid (it is not shown, because it may be secret); correct it"
+            .to_owned(),
     }
 }
 

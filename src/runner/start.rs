@@ -243,8 +243,8 @@ fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
     let result: io::Result<_> = taps.iter().map(duplicate).collect();
     result.map_err(|error| {
         Failure::start(format!(
-            "the runner cannot duplicate the tap devices, which a second start without KVM would need: {error}; raise the \
-             pod's limit of open files"
+            "the runner cannot duplicate the file descriptors of the tap devices, which it needs to start QEMU again without \
+             KVM: {error}; raise the pod's limit of open files"
         ))
     })
 }
@@ -501,7 +501,7 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     if namespace.is_none() {
         tracing::warn!(
             "the runner writes no status and no events of the VM, because it does not run in a pod and the configuration has \
-             no namespace; set the key `namespace`"
+             no namespace; to get them, set the key `namespace` in the configuration"
         );
     }
     Some(Identity {

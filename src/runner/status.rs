@@ -74,7 +74,7 @@ pub struct Observed {
     pub password_problem: Option<Problem>,
     /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
-    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest.
+    /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a reset.
     pub boots: i64,
     /// Number of resets of the guest.
     pub resets: i64,
@@ -127,13 +127,13 @@ impl Observed {
                 conditions::CONSOLE_CONNECTED,
                 true,
                 ConditionReason::Connected,
-                &format!("a console is connected from {host}"),
+                &format!("a console client is connected from {host}"),
             ),
             (None, true) => wanted(
                 conditions::CONSOLE_CONNECTED,
                 false,
                 ConditionReason::Disconnected,
-                "no console is connected",
+                "no console client is connected",
             ),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
@@ -247,12 +247,12 @@ impl Announcement {
             Self::ConsoleConnected(host) => (
                 "ConsoleConnectionUpdate",
                 "ConsoleConnected",
-                format!("a console is connected from {host}"),
+                format!("a console client is connected from {host}"),
             ),
             Self::ConsoleDisconnected(host) => (
                 "ConsoleConnectionUpdate",
                 "ConsoleDisconnected",
-                format!("the console from {host} is disconnected"),
+                format!("the console client at {host} has disconnected"),
             ),
             Self::TpmEnded(what) => (
                 "StatusUpdate",
@@ -280,7 +280,7 @@ pub fn phase_reason(phase: Phase) -> (ConditionReason, &'static str) {
         Phase::Starting => (ConditionReason::RunnerStarted, "QEMU starts"),
         Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
         Phase::Booted => (ConditionReason::VmBooted, "the guest agent has answered"),
-        Phase::Terminating => (ConditionReason::VmTerminating, "the guest shuts down"),
+        Phase::Terminating => (ConditionReason::VmTerminating, "the guest is shutting down"),
         Phase::Stopped => (ConditionReason::VmStopped, "the VM is shut down"),
     }
 }

@@ -30,17 +30,17 @@ const CONSOLE_KEYS: [&str; 3] = [
 const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
-        "this key has no effect, because the operator sends no traces; remove it, and use the metric \
-         vm_operator_vm_start_seconds",
+        "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \
+         vm_operator_vm_start_seconds shows how long VMs take to start",
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; the web consoles of the Java VM-Operator read it",
+        "this key has no effect in the operator; only the web consoles of the Java VM-Operator read it",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler, where web consoles \
-         read it",
+        "this key has no effect here; web consoles read it below /Manager./Controller./Reconciler./DisplaySecretReconciler, \
+         so move it there",
     ),
 ];
 
@@ -113,7 +113,7 @@ impl ConfigFile {
                 Ok(settings) => return Self { settings, ..self },
                 Err(error) => {
                     tracing::error!(
-                        "the changed configuration cannot be used, so the previous one remains in use: {error}"
+                        "the operator cannot use the changed configuration and continues with the previous one: {error}"
                     )
                 }
             }
@@ -190,7 +190,7 @@ impl Settings {
             .unwrap_or_default();
         if let Some(line) = logging::level(properties).1.first() {
             let message = format!(
-                "the line {line:?} has no effect, because only .level has one; remove the line"
+                "the line {line:?} has no effect; remove it, because the operator reads only .level"
             );
             warnings.push(about(
                 "/Manager./Controller./Reconciler.loggingProperties",

@@ -61,9 +61,10 @@ pub struct Reconciler {
     /// Prefixes of images that runnerImage replaces. A VM with another image of the Java VM-Operator's runner retains its image.
     /// It also retains the pod of the Java VM-Operator: privileged, root, in the node's network.
     pub replaced_images: Vec<String>,
-    /// Images of runners that get rights beyond Pod Security `restricted` if a VM needs them: tap networks, `accelerator.privileged`,
-    /// `deviceAccess: root`. An entry without a tag covers each tag and digest; an entry that ends with `/` covers all images below it.
-    /// runnerImage is always trusted. With an empty replacedImages, the images of the Java VM-Operator's runner are trusted too.
+    /// Images of runners that get rights beyond Pod Security `restricted` if a VM needs them: tap networks,
+    /// `accelerator.privileged`, `deviceAccess: root`. An entry without a tag covers each tag and digest; an entry that
+    /// ends with `/` covers all images below it. runnerImage is always trusted. With an empty replacedImages, the
+    /// images of the Java VM-Operator's runner are trusted too.
     pub trusted_images: Vec<String>,
     /// PVC for CD images, shared by all VMs of the namespace.
     pub image_repository: ImageRepository,
@@ -73,9 +74,10 @@ pub struct Reconciler {
     pub accelerator: Accelerator,
     /// Tap networks, which are on bridges of the nodes.
     pub tap: Tap,
-    /// The record of a shutdown by the guest of a VM with `guestShutdownStops`. `spec`: the operator sets the VM's `spec.vm.state` to
-    /// `Stopped`, as the Java VM-Operator does. `status`: the operator writes `status.guestShutdown` and no field of the spec, so that
-    /// GitOps tools do not start the VM again. The VM stays stopped until its spec changes.
+    /// The record of a shutdown by the guest of a VM with `guestShutdownStops`. `spec`: the operator sets the VM's
+    /// `spec.vm.state` to `Stopped`, as the Java VM-Operator does. `status`: the operator writes `status.guestShutdown`
+    /// and no field of the spec, so that GitOps tools do not start the VM again. The VM stays stopped until its spec
+    /// changes.
     pub guest_shutdown_record: GuestShutdownRecord,
     /// Access of VMs to block devices. `cri`: the container runtime of the node gives the devices to the pod's user. `root`: VMs
     /// run as root, the owner of the devices, without any capabilities.
@@ -132,9 +134,9 @@ pub struct RunnerDataPvc {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskPvc {
-    /// Volume mode of the PVCs of disks without `volumeMode`: `Block` for block devices, or `Filesystem` for image files, for storage
-    /// classes without block volumes, such as local-path and NFS. The mode applies to new PVCs only. With `Filesystem`, each disk
-    /// needs a size.
+    /// Volume mode of the PVCs of disks without `volumeMode`: `Block` for block devices, or `Filesystem` for image
+    /// files, for storage classes without block volumes, such as local-path and NFS. The mode applies to new PVCs only.
+    /// With `Filesystem`, each disk needs a size.
     pub volume_mode: VolumeMode,
 }
 
@@ -571,7 +573,7 @@ impl Reconciler {
             (
                 "imageRepository.fetch.authorities",
                 is_complete,
-                "key together with configMap, which names the ConfigMap that contains the key",
+                "both configMap and key: the name of a ConfigMap, and the name of a key in this ConfigMap",
             ),
             (
                 "accelerator.kvmResource",

@@ -100,7 +100,12 @@ const CONNECTED: [&str; 4] = [
     "a console is connected from 127.0.0.1",
     "127.0.0.1",
 ];
-const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
+const ALONE: [&str; 4] = [
+    "False",
+    "Disconnected",
+    "no console client is connected",
+    "",
+];
 const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM is not running", ""];
 
 fn wait_for_report(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {

@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
     namespaced,
     status = "VmAssignmentStatus",
     derive = "PartialEq",
-    doc = "The claim of a user on a VM of a pool. Its name is computed from pool and user, so that a user has at most one VM of each pool: vm-operator assignment POOL USER writes the object. Its deletion gives the VM back.",
+    doc = "Claim of a user on a VM of a pool. The name of the object is computed from pool and user, so that a user has at most \
+        one VM of each pool: vm-operator assignment POOL USER prints the object. To give the VM back, delete the object.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "User", type_ = "string", json_path = ".spec.user"),
     printcolumn(

@@ -12,7 +12,8 @@ use serde_json::json;
 const RETENTION_PATTERN: &str = r"^(?:\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3])(?:|:?[0-5]\d))|P(?:\d+Y)?(?:\d+M)?(?:\d+W)?(?:\d+D)?(?:T(?:\d+[Hh])?(?:\d+[Mm])?(?:\d+(?:\.\d{1,9})?[Ss])?)?)$";
 
 /// The message of an assignment that no operator has processed.
-const PENDING: &str = "the operator has not processed the assignment; check that a VmPool with the name in spec.pool exists, and that the operator runs with --controllers vm,pool";
+const PENDING: &str = "the operator has not processed the assignment; check that the VmPool that spec.pool names exists, and \
+    that the operator runs with --controllers vm,pool";
 
 /// Both definitions.
 #[must_use]

@@ -44,8 +44,9 @@ pub struct Machine {
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. CPUs of an emulated VM can be
-    /// added `maximumCpus - 1` times until its next start, those of the start included.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. The
+    /// runner can add at most `maximumCpus - 1` CPUs to an emulated VM until its next start, including the CPUs that it
+    /// adds at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
@@ -181,8 +182,9 @@ impl Default for CpuTopology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Name by which the interface retains its MAC address and PCI slot when the list or the bridge changes. Default: the
-    /// bridge, or `user`, and the position among the interfaces with the same one.
+    /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is
+    /// unchanged. Default: the name of the bridge, or `user`, with a number from the second interface of the same
+    /// bridge on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Network interface on a bridge of the node.
@@ -215,7 +217,7 @@ pub struct UserNetwork {
     /// Device model, as QEMU names it, such as `virtio-net` or `e1000e`.
     #[serde(default = "virtio_net")]
     pub device: String,
-    /// IPv4 network that the guest sees, in CIDR notation with 4 to 30 bits.
+    /// IPv4 network that the guest sees, in CIDR notation with a prefix length from 4 to 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Ports of the pod that are forwarded to the guest, at most 64.

@@ -112,8 +112,8 @@ pub struct VirtualMachineSpec {
     /// Node taints that the VM's pod tolerates. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Topology spread constraints of the VM's pod. `labelSelector` usually selects labels of `podLabels`. A change takes
-    /// effect at the next start.
+    /// Topology spread constraints of the VM's pod. The `labelSelector` of a constraint usually selects labels from
+    /// `podLabels`. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// Priority class of the VM's pod. A change takes effect at the next start.
@@ -141,9 +141,9 @@ pub struct VirtualMachineSpec {
     /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
-    /// Whether the VM stays stopped after a shutdown by the guest: the operator sets `spec.vm.state` to `Stopped`, or remembers the
-    /// shutdown in `status.guestShutdown` (setting `guestShutdownRecord`). If false, the operator starts the VM again. A change takes
-    /// effect immediately.
+    /// Whether the VM remains stopped after its guest has shut down. If true, the operator sets `spec.vm.state` to
+    /// `Stopped`, or records the shutdown in `status.guestShutdown` (operator's setting `guestShutdownRecord`). If
+    /// false, the operator starts the VM again. A change takes effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
     /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty

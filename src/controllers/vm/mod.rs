@@ -11,16 +11,17 @@
 //! | [`plan`] | `Observed`, settings | [`plan::Plan`]: all defaults merged, all values checked; or a [`Diagnosis`] |
 //! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
 //! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
-//! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
+//! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is
+//! created, deleted or changed |
 //! | [`apply`] | `Objects<Prepared>`, `Observed`, `Decision` | `Objects<Applied>`, then the pod: only differences are written |
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
 //! [`runner_report`] takes the runner's report at the first step, and it is copied with the first write of the last one.
 //!
-//! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
-//! stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the configuration, [`state`] the remembered
-//! state of each VM.
+//! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
+//! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
+//! configuration, [`state`] the remembered state of each VM.
 
 pub mod apply;
 pub mod context;
@@ -134,7 +135,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         Ok(Freshness::Current) => apply::apply(objects, &observed, &decision, ctx).await,
         Ok(Freshness::Stale) => {
             tracing::debug!(
-                "the API server has a newer version of the VM than the watch; waiting for the watch"
+                "the API server has a newer version of the VM than the operator's watch has delivered; the operator waits for \
+                 the watch"
             );
             return Ok(Outcome::Recheck(freshness::RECHECK_DELAY));
         }

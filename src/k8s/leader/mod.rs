@@ -233,7 +233,7 @@ impl Candidate {
             }
             Err(_) => {
                 tracing::warn!(
-                    "the API server does not answer to a request for the Lease within {limit:?}"
+                    "the API server has not answered a request for the Lease within {limit:?}"
                 );
                 LeaseResponse::Failed
             }

@@ -75,11 +75,11 @@ impl Driver {
                 ),
             ),
             _ => {
-                let what = if write { "written" } else { "read" };
+                let what = if write { "write" } else { "read" };
                 Problem::new(
                     ConditionReason::DiskError,
                     format!(
-                        "disk {disk} could not be {what} ({why}), and QEMU has reported the error to the guest; check the \
+                        "QEMU could not {what} disk {disk} ({why}), and has reported the error to the guest; check the \
                          guest's log. This condition remains until the guest reboots"
                     ),
                 )

@@ -157,8 +157,8 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Problem> {
         }
         Some(coding) => {
             let message = format!(
-                "the server sends the image with the encoding {coding}, which the request excludes; use the URL of the \
-                 uncompressed image"
+                "the server sends the image compressed ({coding}), although the request does not allow compression; use the \
+                 URL of an uncompressed image"
             );
             Err(Problem::new(FetchReason::ServerRefused, message))
         }

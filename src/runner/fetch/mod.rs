@@ -151,7 +151,8 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
         .enable_all()
         .build();
     runtime.map_err(|error| {
-        format!("the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)")
+        format!("the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the \
+            kubelet)")
     })
 }
 
@@ -295,7 +296,7 @@ async fn claim(
             Claim::LockedByOther(bytes) => {
                 if !std::mem::replace(&mut waits, true) {
                     tracing::info!(
-                        "another process downloads {}; waiting until it has finished",
+                        "another process is downloading {}; this process waits until the download has finished",
                         target.display()
                     );
                 }

@@ -73,7 +73,8 @@ impl Part {
                 return Err(Problem::new(
                     FetchReason::RepositoryNotWritable,
                     format!(
-                        "{} cannot be locked: {error}; use a volume with file locks (flock) for the image repository",
+                        "the runner cannot lock the file {}: {error}; use a volume that supports file locks (flock) for the \
+                         image repository",
                         path.display()
                     ),
                 ));

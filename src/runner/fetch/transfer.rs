@@ -185,7 +185,8 @@ impl Transfer {
                 }
                 (Answer::Changed | Answer::Redirect(_), _) => {
                     tracing::info!(
-                        "{} has changed since the first part of the download; downloading the complete image",
+                        "{} has changed on the server since the download of its first part; the runner downloads the complete \
+                         image again",
                         self.address
                     );
                     with_part(&self.part, |part| part.begin(None, None)).await??;
@@ -195,7 +196,7 @@ impl Transfer {
         Err(Problem::new(
             FetchReason::ServerRefused,
             format!(
-                "{}: the server answers a request for the complete image with a part of it; use another URL",
+                "{}: the server answers a request for the complete image with only a part of the image; use another URL",
                 self.address
             ),
         ))
@@ -306,7 +307,7 @@ impl Transfer {
         {
             if std::mem::take(&mut self.is_resumed) {
                 tracing::warn!(
-                    "{}: the checksum of the resumed download is wrong; downloading the complete image again",
+                    "{}: the checksum of the resumed download is wrong; the runner downloads the complete image again",
                     self.address
                 );
                 with_part(&self.part, |part| part.begin(None, None)).await??;

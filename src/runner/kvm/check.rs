@@ -181,7 +181,7 @@ fn repeat<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 fn creation_problem(error: Errno) -> String {
     let next = match error.errno() {
         libc::EBUSY => {
-            "; another hypervisor on the node uses the processor's virtualization; stop it"
+            "; another hypervisor on the node uses hardware virtualization; stop that hypervisor"
         }
         libc::ENOMEM => "; free memory on the node",
         _ => "",
@@ -195,19 +195,19 @@ fn open(device: &Path) -> Result<File, String> {
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
     let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
     let file = opened.map_err(|error| match error {
-        Errno::NOENT => format!("the pod has no {path}; see accelerator in the operator's ConfigMap"),
+        Errno::NOENT => format!("the pod has no {path}; to give pods the device, see accelerator in the operator's ConfigMap"),
         Errno::ACCESS | Errno::PERM => format!(
-            "{path} cannot be opened by uid {uid}: {error}; give that user access on the node, or set deviceAccess: root \
-             in the operator's ConfigMap"
+            "uid {uid} cannot open {path}: {error}; give that user access to the device on the node, or set deviceAccess to \
+             root in the operator's ConfigMap"
         ),
         Errno::NODEV | Errno::NXIO => format!(
-            "the node's kernel has no KVM for {path} ({error}); load the module kvm_amd or kvm_intel on the node, and \
-             enable virtualization in its firmware"
+            "the node's kernel does not provide KVM ({path}: {error}); load the module kvm_amd or kvm_intel on the node, and \
+             enable virtualization in the node's firmware"
         ),
-        error => format!("{path} cannot be opened: {error}"),
+        error => format!("the runner cannot open {path}: {error}"),
     })?;
     let stat = rustix::fs::fstat(&file)
-        .map_err(|error| format!("the type of {path} cannot be read: {error}"))?;
+        .map_err(|error| format!("the runner cannot read the file type of {path}: {error}"))?;
     let number = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),

@@ -164,7 +164,8 @@ fn open_exclusively(path: &Path) -> Result<File, Failure> {
     rustix::fs::open(path, flags, Mode::empty()).map(File::from).map_err(|error| match error {
         Errno::BUSY => Failure::new(
             EndReason::DiskInUse,
-            format!("the disk {} is in use by another VM, or is mounted on this node; stop the VM, or unmount the disk", path.display()),
+            format!("the disk {} is in use by another VM, or is mounted on this node; stop that VM, or unmount the \
+                disk", path.display()),
         ),
         error => Failure::new(
             EndReason::DeviceNotPermitted,

@@ -140,8 +140,8 @@ impl State {
         }
     }
 
-    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL remains, because QEMU
-    /// may be writing.
+    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL
+    /// remains, because QEMU may be writing.
     pub(super) fn interrupt(&mut self, now: Duration) -> Vec<Action> {
         match self.shutdown.as_ref().map(|shutdown| shutdown.force) {
             None => self.stop(now),
@@ -317,7 +317,8 @@ impl State {
 
 /// Message for a QEMU that was killed and still runs: it waits in the kernel for a device or a
 /// server.
-const STUCK_QEMU: &str = "QEMU was killed, but has not exited: it waits in the kernel, most likely for storage that does not answer. Check that the node reaches the storage, or restart the node";
+const STUCK_QEMU: &str = "the runner has killed QEMU, but QEMU has not exited: it probably waits in the kernel for storage that \
+    does not answer. Check that the node reaches the storage, or restart the node";
 
 fn is_of_kvm(reason: EndReason) -> bool {
     matches!(

@@ -106,8 +106,7 @@ async fn running_vm_retains_the_cause_while_its_exits_are_counted() {
     world.settle().await;
     run(&world);
     world.settle().await;
-    let with_cause =
-        "the VM is running; start 2 in a row after the VM had stopped (QemuCrashed: signal 9)";
+    let with_cause = "the VM is running; this is restart 2 in a row, after the VM has stopped (QemuCrashed: signal 9)";
     let running = |message: &str| ("Running".to_owned(), message.to_owned());
     assert_eq!(world.ready(), running(with_cause));
     pass(599);

@@ -1,8 +1,8 @@
 //! (pure) Reasons why a pod does not stop: a finalizer, or a node that does not answer.
 //!
-//! The operator never deletes a pod by force: a pod on an unreachable node may still run its guest, and a second guest would corrupt
-//! the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off. Kubernetes then removes the
-//! pod, and the VM starts on another node.
+//! The operator never deletes a pod by force: a pod on an unreachable node may still run its guest, and a second guest
+//! would corrupt the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off.
+//! Kubernetes then removes the pod, and the VM starts on another node.
 
 use crate::api::conditions::ReadyReason as Reason;
 use crate::api::diagnosis::Diagnosis;
@@ -39,7 +39,7 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
         [finalizer] => format!("still has the finalizer {finalizer}"),
         finalizers => format!("still has the finalizers {}", finalizers.join(", ")),
     };
-    let problem = format!("pod {name:?} had to stop before {until}, but {state}");
+    let problem = format!("pod {name:?} should have stopped before {until}, but {state}");
     Some(Diagnosis::documented(
         Reason::TerminationOverdue,
         &problem,
@@ -71,8 +71,8 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) ->
     }
 }
 
-/// Whether the control plane has lost the pod's node. It then sets the pod's condition `Ready` to `False` without a reason. A kubelet
-/// always sets a reason.
+/// Whether the control plane has lost the pod's node. It then sets the pod's condition `Ready` to `False` without a
+/// reason. A kubelet always sets a reason.
 fn is_on_lost_node(pod: &PodView) -> bool {
     let lost = pod.status.conditions.iter().any(|c| {
         c.type_ == "Ready" && c.status != "True" && c.reason.as_deref().is_none_or(str::is_empty)

@@ -38,10 +38,10 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with `restricted`, except with
-/// these settings.
-const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's ConfigMap, or run \
-    the VM in a namespace whose Pod Security level admits such pods; see docs/security.md";
+/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with
+/// `restricted`, except with these settings.
+const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's \
+    ConfigMap, or run the VM in a namespace with a Pod Security level that admits such pods; see docs/security.md";
 
 /// Prefix of the annotations with which a pod selects an AppArmor profile.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -63,13 +63,13 @@ fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
         return POD_SECURITY_SETTINGS.to_owned();
     }
     format!(
-        "remove {}, or run the VM in a namespace whose Pod Security level admits such pods; see docs/security.md",
+        "remove {}, or run the VM in a namespace with a Pod Security level that admits such pods; see docs/security.md",
         fields.join(" and ")
     )
 }
 
-/// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec that the object is
-/// built from, or `None` if the object does not depend on the spec.
+/// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec
+/// that the object is built from, or `None` if the object does not depend on the spec.
 #[must_use]
 pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
     let problem = error.to_string();
@@ -209,7 +209,7 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
 fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let problem = format!("pod {name:?} exists, but does not belong to this VM");
+    let problem = format!("a pod with the name {name:?} exists, but does not belong to the VM");
     Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 

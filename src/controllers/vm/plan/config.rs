@@ -117,15 +117,16 @@ pub(super) fn check_size(
         _ if size <= CONFIG_MAP_SIZE_MAX => return Ok(()),
         _ if logging <= file.len() => (
             "spec.cloudInit",
-            "put the user data into a Secret and refer to it in userDataFrom, or let the guest download it (#include)",
+            "put the user data into a Secret and name the Secret in spec.cloudInit.userDataFrom, or let the guest download \
+             the data (#include)",
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "remove all lines except .level, because they have no effect",
+            "remove all lines except .level; the other lines have no effect",
         ),
         None => (
             "/Reconciler.loggingProperties in the operator's ConfigMap",
-            "remove all lines except .level, because they have no effect",
+            "remove all lines except .level; the other lines have no effect",
         ),
     };
     invalid(

@@ -107,7 +107,7 @@ pub(super) fn disks(
             return invalid(
                 format!("{field}.metadata.name"),
                 format!(
-                    "PVC {claim:?}, whose name this disk needs, already belongs to VM {owner:?}"
+                    "the disk needs a PVC with the name {claim:?}, but this PVC belongs to VM {owner:?}"
                 ),
                 "use another name for the disk",
             );

@@ -72,7 +72,7 @@ impl Rights {
                 if !bridges.contains(&tap.bridge) {
                     let allowed = match bridges.as_slice() {
                         [] => {
-                            "use a user network, because the operator's ConfigMap allows no bridge"
+                            "use a network of the type user, because the operator's ConfigMap allows no bridge"
                                 .to_owned()
                         }
                         bridges => {
@@ -82,7 +82,7 @@ impl Rights {
                     return invalid(
                         format!("spec.vm.networks[{i}].tap.bridge"),
                         format!(
-                            "the bridge {:?} is not in tap.bridges of the operator's ConfigMap",
+                            "the operator's ConfigMap does not allow the bridge {:?} (tap.bridges)",
                             tap.bridge
                         ),
                         allowed,
@@ -94,8 +94,8 @@ impl Rights {
             Some(feature) if !settings.trusts(image) => invalid(
                 "spec.image",
                 format!(
-                    "{feature} gives the pod more rights than the Pod Security level restricted, and trustedImages in the \
-                     operator's ConfigMap does not contain the image {image:?}"
+                    "{feature} gives the pod more rights than the Pod Security level restricted allows, so its image must be \
+                     in trustedImages of the operator's ConfigMap; the image {image:?} is not"
                 ),
                 "remove spec.image, or let the administrator add the image to trustedImages in the operator's ConfigMap",
             ),

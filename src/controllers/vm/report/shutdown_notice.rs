@@ -1,5 +1,5 @@
-//! (client) Reports how long a guest may take to shut down, and the way to power it off: by an event on its pod, which remains visible
-//! when the VM is deleted, and in the status of a VM that is deleted after its pod.
+//! (client) Reports how long a guest may take to shut down, and the way to power it off: by an event on its pod, which
+//! remains visible when the VM is deleted, and in the status of a VM that is deleted after its pod.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
@@ -25,7 +25,7 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
         return;
     }
     let note = format!(
-        "the guest has {} s to shut down; to power it off: kubectl exec -n {} {} -- vm-runner power-off",
+        "the guest has {} s to shut down; to power it off at once: kubectl exec -n {} {} -- vm-runner power-off",
         vm.spec.vm.powerdown_timeout,
         ctx.namespace,
         key.name()

@@ -2,7 +2,8 @@
 //!
 //! | pod | reason |
 //! |---|---|
-//! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the reason in the message |
+//! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the
+//! reason in the message |
 //! | condition `DisruptionTarget` | `Preempted`, `Evicted`, `NodeLost` |
 //! | status reason `Terminated` or `NodeShutdown` | `NodeShutdown`: the node was shut down gracefully |
 //! | the kubelet found the container dead, or not at all (`Unknown`, `ContainerStatusUnknown`) | `NodeRebooted` |
@@ -119,8 +120,8 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
         Some(reason) if !matches!(reason, "Error" | "Completed") => {
             let default = match reason {
                 "OOMKilled" => {
-                    "the kernel killed a process of the pod because the pod ran out of memory; raise the memory in spec.resources, or \
-                     leave spec.resources out"
+                    "the kernel killed a process of the pod because the pod ran out of memory; raise the memory limit in \
+                     spec.resources of the VM, or remove spec.resources"
                 }
                 _ => "the kubelet gives no details",
             };
