@@ -360,7 +360,7 @@ mod tests {
             (error.reason(), error.to_string().as_str()),
             (
                 "InternalError",
-                "internal error of the operator, which should be reported as a bug: poisoned"
+                "internal error of the operator; report it as a bug: poisoned"
             )
         );
         assert_eq!(

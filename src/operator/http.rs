@@ -147,7 +147,7 @@ mod tests {
         let (_, text) = get(&ctx, "/readyz").await;
         assert_eq!(
             text,
-            "the operator waits for the first list of these kinds: secrets"
+            "the operator is not ready, because it has not received the first list of these kinds of objects: secrets"
         );
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);

@@ -318,7 +318,7 @@ mod tests {
             panic!("{reported:?}")
         };
         assert!(ticket.contains(
-            "vm.display.spice.ticket has no effect: the display uses the password in the file"
+            "vm.display.spice.ticket has no effect: the password of the display is in the file"
         ));
         assert!(
             socket.contains("monitorSocket has no effect")

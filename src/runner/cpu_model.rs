@@ -69,7 +69,7 @@ mod tests {
             ("Host doesn't support requested features", "use host"),
             (
                 "Property 'x-x86_64-cpu.y' not found",
-                "correct the features",
+                "correct the CPU features",
             ),
         ] {
             let explained = explain(

@@ -372,7 +372,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {fetch: {authorities: {key: root.pem}}}",
-            "use key together with configMap",
+            "use both configMap and key",
         ),
         (
             "imageRepository: {fetch: {authorities: {configMap: a, key: a/b}}}",
@@ -447,7 +447,7 @@ fn key_without_effect_is_a_warning() {
         ),
         (
             11,
-            "/DisplaySecretMonitor: this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+            "/DisplaySecretMonitor: this key has no effect here; web consoles read it below /Manager./Controller./Reconciler./DisplaySecretReconciler",
         ),
     ] {
         let found = warnings

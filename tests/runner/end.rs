@@ -390,7 +390,7 @@ fn b14_a_qemu_that_does_not_start_says_why() {
         "{message}"
     );
     assert!(
-        message.contains("which only QEMU and the node can check"),
+        message.contains("that QEMU or the node does not support"),
         "{message}"
     );
 }

@@ -97,7 +97,7 @@ fn console_events(api: &Api) -> Vec<(String, String)> {
 const CONNECTED: [&str; 4] = [
     "True",
     "Connected",
-    "a console is connected from 127.0.0.1",
+    "a console client is connected from 127.0.0.1",
     "127.0.0.1",
 ];
 const ALONE: [&str; 4] = [

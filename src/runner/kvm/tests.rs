@@ -172,7 +172,7 @@ fn only_an_end_that_kvm_has_caused_gets_its_next_step() {
     );
     assert!(
         explained(EndReason::AcceleratorFailed)
-            .starts_with("words; the operator starts the VM again; if this happens again")
+            .starts_with("words; the operator starts the VM again. If KVM fails again")
     );
     assert_eq!(explained(EndReason::GuestHalted), "words");
 }

@@ -92,7 +92,7 @@ mod tests {
             .await
             .unwrap_err();
         assert_eq!(failure.reason, EndReason::DiskInUse);
-        let words = format!("{} is in use by another vm-runner", dir.path().display());
+        let words = format!("uses the directory {}", dir.path().display());
         assert!(
             failure.message.contains(&words) && failure.message.contains("a different dataDir"),
             "{failure}"

@@ -201,7 +201,7 @@ mod tests {
         let mut record = Record::new("q35", false);
         start(&mut record, None, false);
         let lost = start(&mut record, None, false).1.unwrap();
-        assert!(lost.contains("create an empty file there"), "{lost}");
+        assert!(lost.contains("create an empty file at this path"), "{lost}");
         assert_eq!(start(&mut record, None, true), (false, None));
     }
 

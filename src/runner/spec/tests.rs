@@ -127,8 +127,8 @@ fn what_is_cut_is_said() {
             .config;
         warning(&parsed).unwrap_or_default()
     };
-    let reported = "the VM gets only 1 GiB of memory (vm.maximumRam), because vm.currentRam must not exceed it (2 GiB); raise \
-                    vm.maximumRam for more memory";
+    let reported = "the VM gets only 1 GiB of memory, because vm.currentRam (2 GiB) is more than vm.maximumRam; raise \
+                    vm.maximumRam";
     assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
     for fine in [
         "maximumRam: 1Gi, currentRam: 1Gi",
@@ -293,7 +293,7 @@ fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check
     let huge = Some(PageSize::Large);
     assert!(
         reported(EndReason::StartFailed, Some(1), None)
-            .starts_with("QEMU: no; possible causes are wrong values of vm.cpuModel")
+            .starts_with("QEMU: no; a possible cause is a value of vm.cpuModel")
     );
     assert!(reported(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [

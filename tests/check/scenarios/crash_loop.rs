@@ -51,8 +51,8 @@ async fn cause_of_a_crash_loop_is_retained_during_each_start() {
         assert_eq!(world.ready().0, "Running");
         world.end(CRASHED, 5);
         world.settle().await;
-        let in_progress = format!("start {attempt} in a row is in progress");
-        has_cause(&world, &format!("start {attempt} in a row follows"));
+        let in_progress = format!("starts it again as pod \"vm\" (restart {attempt} in a row)");
+        has_cause(&world, &format!(" s (restart {attempt} in a row)"));
         pass(300);
         world.step().await;
         has_cause(&world, &in_progress);
@@ -79,7 +79,7 @@ async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
     crash(&world, 6).await;
     pass(1);
     world.settle().await;
-    has_cause(&world, "start 6 in a row follows after 32 s");
+    has_cause(&world, "after 32 s (restart 6 in a row)");
     let before = now();
     world.edit(|machine| machine["cpuModel"] = "max".into());
     world.settle().await;
@@ -92,7 +92,7 @@ async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
     // A new row of exits begins.
     world.end(CRASHED, 5);
     world.settle().await;
-    has_cause(&world, "start 1 in a row follows after 1 s");
+    has_cause(&world, "after 1 s (restart 1 in a row)");
 }
 
 #[tokio::test]

@@ -269,7 +269,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
     end.is("ServerUnreachable", 22);
     assert!(
         end.message
-            .contains("ca.crt has no certificate in PEM format"),
+            .contains("ca.crt contains no certificate in PEM format"),
         "{}",
         end.message
     );

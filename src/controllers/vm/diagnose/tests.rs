@@ -245,7 +245,7 @@ fn claim_that_does_not_fit_its_class_is_explained_with_the_setting() {
         json!({"storageClassName": "nfs", "volumeMode": "Block"}),
     );
     let settings = [
-        "volumeMode: Filesystem",
+        "set volumeMode to Filesystem",
         "diskPvc.volumeMode",
         "kubectl delete pvc vm-system-disk",
         "kubectl delete pod vm",
@@ -271,7 +271,7 @@ fn claim_that_does_not_fit_its_class_is_explained_with_the_setting() {
         .unwrap();
     for words in [
         "ReadOnlyMany",
-        "imageRepository.accessModes: [ReadWriteOnce]",
+        "imageRepository.accessModes to [ReadWriteOnce]",
         "kubectl delete pvc vmop-image-repository",
     ] {
         assert!(fetch.to_string().contains(words), "{fetch}");

@@ -268,7 +268,7 @@ fn b30_each_firmware_is_found_where_arch_alpine_and_debian_have_it() {
         let message = missing.unwrap_err();
         assert!(
             message.starts_with(&format!(
-                "the runner's image has no firmware {name} (searched for "
+                "the runner's image does not contain the firmware {name} (searched for "
             )),
             "{message}"
         );
@@ -352,7 +352,7 @@ fn firmware_of_2_mib_is_never_taken_for_one_of_4() {
     assert!(first_start(only_2m, Firmware::Uefi).is_ok());
     let message = first_start(only_2m, Firmware::Uefi4m).unwrap_err();
     assert!(
-        message.starts_with("the runner's image has no firmware uefi-4m"),
+        message.starts_with("the runner's image does not contain the firmware uefi-4m"),
         "{message}"
     );
     // Of a VM that was uefi before.
