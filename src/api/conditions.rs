@@ -122,7 +122,7 @@ pub enum ReadyReason {
     /// An object of another owner has the name that an object of this VM needs.
     #[strum(
         detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name; or remove the object, but not if it belongs to the operator or to \
+        message = "give the VM or its disk another name. Delete the object only if it belongs neither to the operator nor to \
             another VM"
     )]
     NameTaken,
@@ -135,7 +135,7 @@ pub enum ReadyReason {
     /// Pod Security or an admission policy rejects an object of the VM.
     #[strum(
         detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
-        message = "correct the VM or the policy that the message names, or let the namespace admit the objects of the VM"
+        message = "correct the VM, the admission policy that the message names, or the Pod Security level of the namespace"
     )]
     PolicyRefused,
     /// The operator has no permission to read, create or change an object.
@@ -147,15 +147,15 @@ pub enum ReadyReason {
     /// The API server rejects an object of the VM for another cause.
     #[strum(
         detailed_message = "the API server's answer",
-        message = "correct the VM, or the cause that the message names"
+        message = "correct the VM, or remove the cause that the message names"
     )]
     Rejected,
     /// No node offers the extended resource that gives a pod /dev/kvm. The device plugin is not installed or does not run yet, or
     /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
-        message = "look at the DaemonSet of the device plugin (kubectl get daemonset vm-device-plugin -n kube-system), install it \
-            with cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
+        message = "check that the device plugin runs (kubectl get daemonset vm-device-plugin -n kube-system). If it is missing, \
+            install cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
@@ -169,8 +169,8 @@ pub enum ReadyReason {
     /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
-        message = "make room on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node \
-            selection: see kubectl describe pod {}"
+        message = "free resources on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node \
+            selection of the VM: see kubectl describe pod {}"
     )]
     Unschedulable,
     /// A PVC has not been bound to a volume within 10 s.
@@ -201,7 +201,8 @@ pub enum ReadyReason {
     /// A volume cannot be attached to the node, often because it is still attached to another node.
     #[strum(
         detailed_message = "event `FailedAttachVolume` of the pod",
-        message = "wait until the volume is detached from the other node, or look for its attachment: kubectl get volumeattachments"
+        message = "wait until Kubernetes has detached the volume from the other node; to find the attachment: kubectl get \
+            volumeattachments"
     )]
     VolumeAttachFailed,
     /// The volume mode of a PVC does not fit its use as a block device.
@@ -299,8 +300,8 @@ pub enum ReadyReason {
     /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct the cause that the message names; after imageRepository.fetch.startDeadline the VM starts with an \
-            empty drive"
+        message = "correct the cause that the message names; otherwise, the VM starts with an empty CD drive after \
+            imageRepository.fetch.startDeadline"
     )]
     MediaFetchFailed,
 }
@@ -513,7 +514,7 @@ condition_reasons! {
     /// Each CD image is in the image repository.
     Fetched: MEDIA_FETCHED;
     /// The download of a CD image is in progress; the message contains the progress.
-    Fetching: MEDIA_FETCHED => "none; wait for the download";
+    Fetching: MEDIA_FETCHED => "no action; wait for the download";
     /// The operator's configuration does not allow the scheme of the URL or of a redirect.
     SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's \
         ConfigMap";
@@ -521,30 +522,30 @@ condition_reasons! {
     InvalidUrl: MEDIA_FETCHED => "correct the URL";
     /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
     ServerUnreachable: MEDIA_FETCHED =>
-        "correct the network or the NetworkPolicy of the download pods; for a proxy or a private certificate authority, set \
-        imageRepository.fetch.httpsProxy or imageRepository.fetch.authorities; the operator retries";
+        "correct the network or the NetworkPolicy of the download pods. For a proxy, set imageRepository.fetch.httpsProxy; for \
+            a private certificate authority, set imageRepository.fetch.authorities. The operator retries";
     /// The server does not have the file or denies access.
     ServerRefused: MEDIA_FETCHED => "correct the URL, or provide the file on the server; the operator retries";
     /// The server reports a temporary failure.
-    ServerFailed: MEDIA_FETCHED => "none; the operator retries";
+    ServerFailed: MEDIA_FETCHED => "no action; the operator retries";
     /// The CD image is larger than imageRepository.fetch.maxSize.
     TooLarge: MEDIA_FETCHED => "raise imageRepository.fetch.maxSize in the operator's ConfigMap";
     /// The checksum of the file differs from the checksum in the VM.
     ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
-        "give the PVC vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
-        supports fsGroup or belongs to group 107";
+        "make the PVC vmop-image-repository writable for pods: use the access mode ReadWriteMany, and a volume that supports \
+            fsGroup or belongs to group 107";
     /// The image repository has no space for the CD image.
     RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "none if the server supports resumed downloads, because the operator retries; otherwise raise \
-        imageRepository.fetch.deadline in the operator's ConfigMap";
+        "no action if the server can resume downloads, because the operator retries; otherwise raise \
+            imageRepository.fetch.deadline in the operator's ConfigMap";
     /// The download pod received a request to stop.
-    Interrupted: MEDIA_FETCHED => "none; the operator retries";
+    Interrupted: MEDIA_FETCHED => "no action; the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
-    FetchPodFailed: MEDIA_FETCHED => "none; the operator retries";
+    FetchPodFailed: MEDIA_FETCHED => "no action; the operator retries";
     /// The PVC vmop-image-repository does not exist or is being deleted.
     RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the \
         operator's ConfigMap)";

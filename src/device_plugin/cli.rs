@@ -28,7 +28,7 @@ pub struct DevicePlugin {
     /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
-    /// Directory of the node for the plugin's own device nodes, mounted at the same path
+    /// Directory of the node in which the plugin creates device nodes for pods; mounted at the same path in its container
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -89,14 +89,15 @@ impl DevicePlugin {
         let mut warnings = Vec::new();
         if !self.offer_without_device.is_empty() {
             warnings.push(
-                "--offer-without-device is deprecated; remove it, and set accelerator.kvmResource in the operator's ConfigMap to \
-                 vmoperator.jdrupes.org/kvm-if-present"
+                "the option --offer-without-device is deprecated; remove the option, and set accelerator.kvmResource in the \
+                    operator's ConfigMap to vmoperator.jdrupes.org/kvm-if-present"
                     .to_owned(),
             );
         }
         if self.slots.is_some() {
             warnings.push(format!(
-                "--slots has no effect, because each resource has {SLOTS} slots; remove it, and limit VMs by a ResourceQuota"
+                "the option --slots has no effect, because each resource has {SLOTS} slots; remove the option, and limit VMs by \
+                    a ResourceQuota"
             ));
         }
         warnings

@@ -52,13 +52,14 @@ pub enum Stopped {
     KubeletChanged(PathBuf),
     /// The socket was removed or replaced.
     #[error(
-        "the socket {0} was removed, or replaced by another device plugin; run only one DaemonSet vm-device-plugin, in \
-         kube-system"
+        "another process has removed or replaced the socket {0} of the device plugin; run only one DaemonSet vm-device-plugin, \
+            in kube-system"
     )]
     SocketReplaced(PathBuf),
     /// The kubelet has closed a stream, or has not opened it.
     #[error(
-        "the kubelet has requested the device lists of only {streams} of {resources} resources"
+        "the kubelet has requested the device lists of only {streams} of {resources} resources; the device plugin exits, so \
+            that it registers again"
     )]
     Disconnected {
         /// Streams to the kubelet.

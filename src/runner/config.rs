@@ -137,7 +137,7 @@ fn read_failure(path: &Path, error: &std::io::Error) -> Failure {
             )
         }
         _ => format!(
-            "cannot read the configuration file {path}: {error}; name the file with --config"
+            "cannot read the configuration file {path}: {error}; check the path, or name another file with --config"
         ),
     };
     Failure::new(EndReason::InvalidConfig, message)

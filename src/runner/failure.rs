@@ -99,8 +99,8 @@ impl Invalid {
         }
     }
 
-    /// A value that is not allowed. `allowed` describes the allowed values.
-    pub fn value(key: impl Into<String>, value: &str, allowed: &str) -> Self {
-        Self::new(key, format!("{value:?} is not allowed; use {allowed}"))
+    /// A value that is not allowed. `next_step` names the allowed values.
+    pub fn value(key: impl Into<String>, value: &str, next_step: &str) -> Self {
+        Self::new(key, format!("{value:?} is not allowed; {next_step}"))
     }
 }

@@ -500,8 +500,8 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!(
-            "the runner writes no status and no events of the VM, because it does not run in a pod and the configuration has \
-             no namespace; to get them, set the key `namespace` in the configuration"
+            "the runner does not report the VM's status and events, because it does not run in a pod and the configuration has \
+                no namespace; to get reports, set the key namespace in the configuration"
         );
     }
     Some(Identity {

@@ -49,7 +49,8 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 pub enum SettingsError {
     /// The file cannot be read.
     #[error(
-        "cannot read the configuration file {0}: {1}; name the file with --config, or mount the ConfigMap vm-operator there"
+        "cannot read the configuration file {0}: {1}; mount the ConfigMap vm-operator at this path, or name another file with \
+            --config"
     )]
     Unreadable(String, std::io::Error),
     /// The text is not YAML, or a value is not allowed. The message names file, line, key and the allowed values.
@@ -171,8 +172,8 @@ impl Settings {
             })?
             .manager
             .controller;
-        if let Some((key, values)) = settings.violation() {
-            let message = format!("the value is not allowed; use {values}");
+        if let Some((key, next_step)) = settings.violation() {
+            let message = format!("the value is not allowed; {next_step}");
             return Err(SettingsError::Invalid(about(
                 &format!("/Manager./Controller.{key}"),
                 &message,

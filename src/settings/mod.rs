@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
         }
         let problem = || {
             D::Error::custom(
-                "use true, false, or a map with labels and annotations, with values that are texts",
+                "use true, false, or an object with labels and annotations; their values must be strings",
             )
         };
         let mut value = Value::deserialize(deserializer)?;
@@ -455,19 +455,19 @@ fn quantity<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Settings {
-    /// The first value that is not allowed: its key below `/Controller`, and the allowed values.
+    /// The first value that is not allowed: its key below `/Controller`, and the next step.
     fn violation(&self) -> Option<(String, &'static str)> {
         if !self.namespace.as_deref().is_none_or(is_namespace) {
-            return Some(("namespace".to_owned(), "the name of a namespace"));
+            return Some(("namespace".to_owned(), "use the name of a namespace"));
         }
         self.reconciler
             .violation()
-            .map(|(key, values)| (format!("/Reconciler.{key}"), values))
+            .map(|(key, next_step)| (format!("/Reconciler.{key}"), next_step))
     }
 }
 
 impl Reconciler {
-    /// The first value that is not allowed: its key below `/Reconciler`, and the allowed values.
+    /// The first value that is not allowed: its key below `/Reconciler`, and the next step.
     fn violation(&self) -> Option<(&'static str, &'static str)> {
         const WEEK: u64 = 7 * 24 * 3600;
         const PULL_POLICIES: [&str; 3] = ["Always", "Never", "IfNotPresent"];
@@ -477,10 +477,11 @@ impl Reconciler {
             "ReadWriteOnce",
             "ReadWriteOncePod",
         ];
-        const MODE_LIST: &str = "a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
-        const PROXY: &str = "an address such as http://proxy.example.org:3128; a proxy with user and password belongs in \
+        const MODE_LIST: &str = "use a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
+        const PROXY: &str = "use an address such as http://proxy.example.org:3128; write a proxy with user and password into \
                              the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
-        const RESOURCE: &str = "a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
+        const RESOURCE: &str =
+            "use a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
         let Self {
             runner_image,
             image_repository: repository,
@@ -507,43 +508,43 @@ impl Reconciler {
             (
                 "cpuOvercommit",
                 self.cpu_overcommit > 0.0,
-                "a number above 0, such as 2",
+                "use a number above 0, such as 2",
             ),
             (
                 "ramOvercommit",
                 self.ram_overcommit > 0.0,
-                "a number above 0, such as 1.25",
+                "use a number above 0, such as 1.25",
             ),
             (
                 "runnerImage.pullPolicy",
                 is_pull_policy,
-                "Always, Never or IfNotPresent",
+                "use Always, Never or IfNotPresent",
             ),
             (
                 "imageRepository.size",
                 repository.size.0 > 0,
-                "a size such as 20Gi",
+                "use a size such as 20Gi",
             ),
             ("imageRepository.accessModes", has_modes, MODE_LIST),
             (
                 "imageRepository.fetch.schemes",
                 all(&fetch.schemes, &SCHEMES),
-                "a list with https, http or both",
+                "use a list with https, http or both",
             ),
             (
                 "imageRepository.fetch.maxSize",
                 fetch.max_size.0 > 0,
-                "a size such as 20Gi",
+                "use a size such as 20Gi",
             ),
             (
                 "imageRepository.fetch.deadline",
                 (1..=WEEK).contains(&fetch.deadline),
-                "1 to 604800 seconds",
+                "use 1 to 604800 seconds",
             ),
             (
                 "imageRepository.fetch.startDeadline",
                 fetch.start_deadline <= WEEK,
-                "0 to 604800 seconds",
+                "use 0 to 604800 seconds",
             ),
             (
                 "imageRepository.fetch.httpProxy",
@@ -558,22 +559,22 @@ impl Reconciler {
             (
                 "imageRepository.fetch.proxySecret",
                 any(&fetch.proxy_secret, is_name),
-                "the name of a Secret",
+                "use the name of a Secret",
             ),
             (
                 "imageRepository.fetch.authorities.configMap",
                 any(&authorities.config_map, is_name),
-                "the name of a ConfigMap",
+                "use the name of a ConfigMap",
             ),
             (
                 "imageRepository.fetch.authorities.key",
                 is_name(&authorities.key),
-                "the name of a key in the ConfigMap",
+                "use the name of a key in the ConfigMap",
             ),
             (
                 "imageRepository.fetch.authorities",
                 is_complete,
-                "both configMap and key: the name of a ConfigMap, and the name of a key in this ConfigMap",
+                "use both configMap and key: the name of a ConfigMap, and the name of a key in this ConfigMap",
             ),
             (
                 "accelerator.kvmResource",
@@ -583,17 +584,17 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "false, because kvmResource already gives pods /dev/kvm, or remove kvmResource",
+                "use false, because kvmResource already gives /dev/kvm to pods; or remove kvmResource",
             ),
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "auto or tcg, or set kvmResource or privileged: true, which give pods /dev/kvm",
+                "use auto or tcg; or set kvmResource, or set privileged to true, to give /dev/kvm to pods",
             ),
             (
                 "tap.tunResource",
                 is_resource(&tap.tun_resource),
-                "a resource such as vmoperator.jdrupes.org/tun",
+                "use a resource such as vmoperator.jdrupes.org/tun",
             ),
         ];
         limits

@@ -177,7 +177,7 @@ fn the_command_prints_each_step_of_the_check() {
         "processor: ",
         "KVM modules: ",
         "open the device: ok",
-        "query the version of the interface: ok",
+        "query the version of the KVM interface: ok",
         "create a VM: ok",
         "create a vCPU: ok",
         "run instructions in real mode: ok",

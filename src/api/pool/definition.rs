@@ -58,7 +58,7 @@ fn restrict_pool(root: &mut JSONSchemaProps) {
         retention.pattern = Some(RETENTION_PATTERN.to_owned());
         retention.x_kubernetes_validations = Some(vec![rule(
             "!self.startsWith('P') || (self.matches('[0-9]') && !self.endsWith('T'))",
-            "is a duration without a number; write one such as PT4H, P1D or PT30M",
+            "is a duration without a number; write a duration such as PT4H, P1D or PT30M",
         )]);
     }
     let permission = field(root, &["spec", "permissions"]).and_then(|list| list.items.as_mut());

@@ -31,7 +31,7 @@ pub struct Machine {
     pub firmware: Firmware,
     /// Whether the firmware shows its boot menu. A change takes effect at the next start.
     pub boot_menu: bool,
-    /// Time for the guest to shut down before the VM is powered off, in seconds, 0 to 31536000. A change takes effect
+    /// Time that the guest has to shut down before the runner powers the VM off, in seconds, 0 to 31536000. A change takes effect
     /// immediately for stops by `spec.vm.state`, and at the next start for drains.
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next

@@ -121,7 +121,7 @@ pub struct Assignment {
     /// UID of the `VmAssignment`. Absent in an assignment by the Java VM-Operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Whether the desktop agent logs the user in, instead of the user of `spec.vm.display.loggedInUser`.
+    /// Whether the desktop agent logs the assigned user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
     /// Value of `spec.vm.restartRequest` that has to be fulfilled before the next user gets the VM, because its pool has

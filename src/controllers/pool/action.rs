@@ -167,7 +167,7 @@ impl fmt::Display for Why {
             Self::PoolDeleted => "the pool was deleted",
             Self::Duplicate => "the user has another VM of the pool",
             Self::WaitedTooLong => "no VM became available within 30 minutes",
-            Self::Prewarmed => "spec.prewarm of the pool requests running VMs without a user",
+            Self::Prewarmed => "the pool keeps VMs running for its next users (spec.prewarm)",
         })
     }
 }

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// URL of the image.
     #[arg(long)]
     url: String,
-    /// Absolute path of the file that the image is written to.
+    /// Absolute path of the file to write the image to.
     #[arg(long, value_parser = absolute)]
     to: PathBuf,
     /// Expected SHA-256 of the image, as 64 hexadecimal digits.
@@ -54,10 +54,10 @@ pub struct Arguments {
     /// Maximum size of the image, in bytes.
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
-    /// Maximum duration of the download, in seconds; a later call resumes an unfinished download.
+    /// Maximum duration of the download, in seconds. The next call resumes an unfinished download.
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
-    /// Seconds without received data after which a connection is closed.
+    /// Maximum time without received data before the connection is closed, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
     /// Allowed schemes of the URL and of redirects, separated by commas.
@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         bytes,
     } = &outcome;
     if reason.is_success() {
-        tracing::info!(?reason, bytes, "the image is in the image repository");
+        tracing::info!(?reason, bytes, "the CD image is in the image repository");
     } else {
         tracing::error!(?reason, bytes, "{message}");
     }
@@ -164,7 +164,7 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         end = fetch(arguments, &part) => end,
         () = termination_signal() => Err(Problem::new(
             FetchReason::Interrupted,
-            "the download was stopped by a signal; a later download of this image resumes it",
+            "a signal has stopped the download; the next download of this image resumes it",
         )),
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
@@ -203,8 +203,8 @@ async fn deadline_expiry(deadline: Option<u64>) {
 
 fn deadline_exceeded(seconds: u64) -> Problem {
     let message = format!(
-        "the download has not finished within {seconds} s; raise its maximum duration, or use a faster server; a later \
-         download of this image resumes it"
+        "the download has not finished within {seconds} s; raise the maximum duration, or use a faster server. The next \
+            download of this image resumes it"
     );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }

@@ -121,7 +121,7 @@ impl Transfer {
                         _ if is_interrupted => (delays.next(), ""),
                         Some(requested) => (
                             budget.take(requested),
-                            ", as the server's Retry-After requests",
+                            ", as the server requests (Retry-After)",
                         ),
                         None => (None, ""),
                     };
@@ -129,7 +129,9 @@ impl Transfer {
                         return Err(problem);
                     };
                     let seconds = delay.as_secs();
-                    tracing::warn!("{problem}; the download is retried in {seconds} s{cause}");
+                    tracing::warn!(
+                        "{problem}; the runner retries the download in {seconds} s{cause}"
+                    );
                     tokio::time::sleep(delay).await;
                 }
             }

@@ -45,7 +45,7 @@ impl Step {
     pub fn text(self) -> &'static str {
         match self {
             Self::Open => "open the device",
-            Self::Interface => "query the version of the interface",
+            Self::Interface => "query the version of the KVM interface",
             Self::CreateVm => "create a VM",
             Self::CreateVcpu => "create a vCPU",
             Self::RealMode => "run instructions in real mode",

@@ -111,9 +111,9 @@ impl PasswordState {
     fn consequence(&self) -> &'static str {
         match &self.applied {
             Some(applied) if applied.valid_expiry() != Some(EXPIRY_NOW) => {
-                "until then the previous password of the display remains valid"
+                "until the Secret is correct, the previous password of the display remains valid"
             }
-            _ => "until then the display accepts no password",
+            _ => "until the Secret is correct, the display accepts no password",
         }
     }
 }

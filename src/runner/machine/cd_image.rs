@@ -34,7 +34,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
         Problem::new(
             ConditionReason::ImageMissing,
             format!(
-                "the image repository {} cannot be used: {error}; check its volume",
+                "the runner cannot use the image repository {}: {error}; check the volume of the image repository",
                 repository.display()
             ),
         )
@@ -42,7 +42,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!(
-            "the CD image {shown} is outside of the image repository {}; copy the image there",
+            "the CD image {shown} is outside of the image repository {}; copy the image into the image repository",
             repository.display()
         );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));

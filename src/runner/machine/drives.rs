@@ -149,7 +149,7 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
             Ok(DiskKind::File)
         }
         Source::Device(_) => Err(Failure::data(format!(
-            "disk {} is not a block device; configure a block device, or use file for an image file",
+            "disk {} is not a block device; configure a block device, or use the key file for an image file",
             path.display()
         ))),
         _ => Err(Failure::data(format!(
@@ -171,7 +171,8 @@ fn open_exclusively(path: &Path) -> Result<File, Failure> {
             EndReason::DeviceNotPermitted,
             format!(
                 "the runner cannot open disk {} as uid {}: {error}. Configure the node's container runtime to give block \
-                 devices to the pod's user (device_ownership_from_security_context), or set deviceAccess: root",
+                 devices to the pod's user (device_ownership_from_security_context), or set deviceAccess to root in the \
+                 operator's ConfigMap",
                 path.display(),
                 uid()
             ),

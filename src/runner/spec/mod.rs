@@ -173,7 +173,7 @@ impl Spec {
 pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
     let level = |text: &String| {
         text.parse()
-            .map_err(|_| Invalid::value("logLevel", text, "error, warn, info, debug or trace"))
+            .map_err(|_| Invalid::value("logLevel", text, "use error, warn, info, debug or trace"))
     };
     config.log_level.as_ref().map(level).transpose()
 }
@@ -301,7 +301,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         if !matches!(source, Source::File(_)) {
             return Err(Invalid::new(
                 key,
-                "size is allowed only with file; remove size, or use file",
+                "the key size is allowed only with the key file; remove size, or add file",
             ));
         }
         validation::check_range(key, size, SECTOR_SIZE..=Bytes(1 << 63))?;

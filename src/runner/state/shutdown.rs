@@ -351,9 +351,9 @@ const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";
 fn with_last_output(message: &str, last_output: &str) -> String {
     if last_output.contains(UNSUPPORTED_MACHINE_TYPE) {
         return format!(
-            "the VM uses a QEMU machine type that the QEMU of this runner image no longer has ({last_output}). Use a runner \
-             image with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then \
-             gets newer hardware"
+            "the QEMU of this runner image no longer supports the machine type of the VM ({last_output}). Use a runner image \
+                with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then gets \
+                newer virtual hardware"
         );
     }
     failure::with_output(message, last_output)

@@ -144,7 +144,7 @@ impl Observed {
     fn unused_cpus(&self) -> Option<Problem> {
         let (used, present) = (self.guest_cpus?, self.cpus);
         let message = format!(
-            "the guest uses only {used} of its {present} CPUs; bring the others online in the guest, or restart the VM"
+            "the guest uses only {used} of its {present} CPUs; enable the other CPUs in the guest, or restart the VM"
         );
         (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }

@@ -101,7 +101,7 @@ pub(super) fn waiting(
             facts.pool.id.name
         ),
         None => format!(
-            "no VM of the pool is available; at least {POSITION_MAX} users wait before this one; see kubectl describe vmpool {}",
+            "no VM of the pool is available; at least {POSITION_MAX} users wait before this user; see kubectl describe vmpool {}",
             facts.pool.id.name
         ),
     };

@@ -17,7 +17,7 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
         node_problem(
             observed,
             pod,
-            "does not answer, so it is unknown whether the VM's pod has stopped",
+            "it is unknown whether the VM's pod has stopped",
         )
     };
     // Also before the end of the grace period, because a lost node does not stop the pod at its end.
@@ -35,9 +35,9 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let finalizers = pod.metadata.finalizers.iter().flatten();
     let finalizers: Vec<&str> = finalizers.map(String::as_str).collect();
     let state = match finalizers.as_slice() {
-        [] => "still exists".to_owned(),
-        [finalizer] => format!("still has the finalizer {finalizer}"),
-        finalizers => format!("still has the finalizers {}", finalizers.join(", ")),
+        [] => "the pod still exists".to_owned(),
+        [finalizer] => format!("the pod still has the finalizer {finalizer}"),
+        finalizers => format!("the pod still has the finalizers {}", finalizers.join(", ")),
     };
     let problem = format!("pod {name:?} should have stopped before {until}, but {state}");
     Some(Diagnosis::documented(
@@ -47,8 +47,9 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     ))
 }
 
-/// A problem of the pod's node. The status of the VM names the node only if the pod does not: it may be the node of a previous pod.
-pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) -> Diagnosis {
+/// The pod's node does not answer, with this consequence. The status of the VM names the node only if the pod does not:
+/// it may be the node of a previous pod.
+pub(super) fn node_problem(observed: &Observed, pod: &PodView, consequence: &str) -> Diagnosis {
     let of_status = || {
         observed
             .vm
@@ -60,12 +61,12 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) ->
     match node {
         Some(node) => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("node {node:?} {problem}"),
+            &format!("node {node:?} does not answer, so {consequence}"),
             node,
         ),
         None => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("the node of the VM's pod {problem}"),
+            &format!("the node of the VM's pod does not answer, so {consequence}"),
             "<node>",
         ),
     }

@@ -95,13 +95,13 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
              volumeClaimTemplate.spec. For all disks without volumeMode, set diskPvc.volumeMode in the operator's ConfigMap \
-             instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}. Otherwise"
+             instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
         )
     } else {
         return diagnosis;
     };
     Diagnosis {
-        next_step: format!("{setting} {}", diagnosis.next_step),
+        next_step: format!("{setting}. Otherwise {}", diagnosis.next_step),
         ..diagnosis
     }
 }

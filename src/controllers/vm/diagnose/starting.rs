@@ -65,13 +65,7 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent.then(|| {
-        ending::node_problem(
-            observed,
-            pod,
-            "does not answer, and has not started the VM's pod",
-        )
-    })
+    is_silent.then(|| ending::node_problem(observed, pod, "the VM's pod has not started there"))
 }
 
 /// The time since which the pod is ready while its runner has reported neither this start nor the VM's stop.

@@ -42,14 +42,14 @@ fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
     if size < RAM_MIN {
         return invalid(
             field,
-            format!("{text:?} is less than the minimum of {RAM_MIN}"),
+            format!("the memory {text:?} is less than the minimum of {RAM_MIN}"),
             "use a size such as 512Mi or 4Gi",
         );
     }
     if size > RAM_MAX {
         return invalid(
             field,
-            format!("{text:?} is more than the maximum of {RAM_MAX}"),
+            format!("the memory {text:?} is more than the maximum of {RAM_MAX}"),
             "lower it",
         );
     }

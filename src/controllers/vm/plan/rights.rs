@@ -94,8 +94,8 @@ impl Rights {
             Some(feature) if !settings.trusts(image) => invalid(
                 "spec.image",
                 format!(
-                    "{feature} gives the pod more rights than the Pod Security level restricted allows, so its image must be \
-                     in trustedImages of the operator's ConfigMap; the image {image:?} is not"
+                    "{feature} gives the pod more rights than Pod Security restricted allows, so the pod needs an image from \
+                        trustedImages in the operator's ConfigMap; the image {image:?} is not in this list"
                 ),
                 "remove spec.image, or let the administrator add the image to trustedImages in the operator's ConfigMap",
             ),

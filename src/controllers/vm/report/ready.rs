@@ -96,7 +96,7 @@ fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, S
             let cause = cause(past);
             (
                 ReadyReason::Starting,
-                format!("{message}; before this start, the VM has stopped ({cause})"),
+                format!("{message}; the VM stopped before this start ({cause})"),
             )
         }
         None => (ReadyReason::Starting, message),
@@ -132,7 +132,7 @@ fn running(observed: &Observed) -> String {
     let failure = past_exit(observed).filter(|_| recovery(observed).is_some());
     let failure = failure.map(|past| {
         let (cause, attempts) = (cause(past), past.attempts);
-        format!("this is restart {attempts} in a row, after the VM has stopped ({cause})")
+        format!("consecutive restarts: {attempts}; cause of the last stop: {cause}")
     });
     ["the VM is running".to_owned()]
         .into_iter()
@@ -230,13 +230,13 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
         let until = decide::pause_ends(restarts);
         return format!(
             "another client, not the operator, has deleted pod {name:?} ({cause}); the operator creates it again at {until}, \
-             after {delay} s (restart {attempts} in a row). If this happens repeatedly, stop the client, such as the taint \
+             after {delay} s (consecutive restarts: {attempts}). If this happens repeatedly, stop the client, such as the taint \
              manager (NoExecute), a descheduler or a webhook. To start the VM immediately, raise spec.vm.restartRequest"
         );
     }
     let cause = cause(restarts);
     format!(
-        "the VM has stopped ({cause}); the operator starts it again after {delay} s (restart {attempts} in a row)"
+        "the VM has stopped ({cause}); the operator starts it again after {delay} s (consecutive restarts: {attempts})"
     )
 }
 
@@ -244,7 +244,7 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
 fn restart_in_progress(name: &str, restarts: &Restarts) -> String {
     let (cause, attempts) = (cause(restarts), restarts.attempts);
     format!(
-        "the VM has stopped ({cause}); the operator starts it again as pod {name:?} (restart {attempts} in a row)"
+        "the VM has stopped ({cause}); the operator starts it again as pod {name:?} (consecutive restarts: {attempts})"
     )
 }
 
