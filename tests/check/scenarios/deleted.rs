@@ -78,8 +78,8 @@ async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() 
     let (reason, message) = world.ready();
     assert_eq!(reason, "RestartBackoff");
     for text in [
-        "restart 1 in a row",
-        "NoExecute taint",
+        "consecutive restarts: 1",
+        "NoExecute",
         until.as_str(),
         "restartRequest",
     ] {
