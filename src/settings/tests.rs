@@ -286,7 +286,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ("replacedImages: [a, 1]", "replacedImages[1]: invalid type"),
         (
             "accelerator: {policy: kvm}",
-            "use auto or tcg, or set kvmResource",
+            "use auto or tcg; or set kvmResource",
         ),
         (
             "accelerator: {policy: xen}",

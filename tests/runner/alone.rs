@@ -44,7 +44,7 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
         ),
         (
             json!({"dataDir": "/tmp/data2"}),
-            "/tmp/run is in use by another vm-runner",
+            "uses the directory /tmp/run",
         ),
     ] {
         configure(runner);

@@ -424,7 +424,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             user(json!({"net": "10.0.2.0/30"})),
             invalid,
             "vm.network[0].net: ",
-            "a prefix length of 29 at most",
+            "a prefix length of at most 29",
         ),
         (
             forwards([8022, 8022]),

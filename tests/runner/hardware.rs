@@ -268,7 +268,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     );
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.contains("machine type that the QEMU of this runner image no longer has")
+        message.contains("the QEMU of this runner image no longer supports the machine type")
             && message.contains("pc-q35-2.3")
     );
 }

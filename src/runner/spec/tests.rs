@@ -88,11 +88,11 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
     let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
     assert_eq!(
         refused(["port: 8022", "port: 8022, protocol: tcp"], ""),
-        "vm.network[1].forward[0].port: port 8022 is also the port of vm.network[0].forward[0].port; configure different ports for the two"
+        "vm.network[1].forward[0].port: port 8022 is also the port of vm.network[0].forward[0].port; configure two different ports"
     );
     assert_eq!(
         refused(["port: 5900", "port: 1"], "spice: {}"),
-        "vm.network[0].forward[0].port: port 5900 is also the port of vm.display.spice.port; configure different ports for the two"
+        "vm.network[0].forward[0].port: port 5900 is also the port of vm.display.spice.port; configure two different ports"
     );
     assert_eq!(
         ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"),

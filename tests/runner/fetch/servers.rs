@@ -47,7 +47,7 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         end.is("Fetched", 0);
         assert!(
             begin.elapsed() >= Duration::from_secs(2)
-                && end.log.contains("as the server's Retry-After requests"),
+                && end.log.contains("as the server requests (Retry-After)"),
             "{}",
             end.log
         );

@@ -120,7 +120,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient memory.",
             Reason::Unschedulable,
-            "make room",
+            "free resources",
         ),
         (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
@@ -151,7 +151,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.",
             Reason::Unschedulable,
-            "make room",
+            "free resources",
         ),
     ] {
         let bound = |seconds| {
