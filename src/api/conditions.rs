@@ -613,10 +613,10 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// The message of a VM whose guest is emulated, although acceleration was requested.
+/// The message of a VM with an emulated guest, although acceleration was requested.
 #[must_use]
 pub fn emulation(conditions: &[Condition]) -> Option<&str> {
-    // Reasons of VMs whose configuration requests emulation, or leaves the choice to QEMU.
+    // The configuration requests emulation, or leaves the choice to QEMU.
     let as_configured = [ConditionReason::TcgRequested, ConditionReason::Unset];
     find(conditions, ACCELERATED)
         .filter(|c| c.status == "False")

@@ -101,7 +101,7 @@ pub trait Reconciler: Send + Sync + 'static {
 /// Runs a controller. It waits until this process leads, then reconciles all objects once, and each object of
 /// `changes`. It returns when `stop` is complete and the reconciles in progress have finished.
 ///
-/// `changes` yields objects that have changed or whose children have. It is also read before this process leads.
+/// `changes` yields objects that have changed, or have changed children. It is also read before this process leads.
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,

@@ -312,7 +312,7 @@ mod tests {
         }
     }
 
-    /// The events of a stream whose watchers yield these events in order, and the number of watchers that were started.
+    /// The events of a stream of watchers that yield these events in order, and the number of started watchers.
     async fn reported_of(watchers: Vec<Script>, take: usize) -> (Vec<String>, usize) {
         let (watchers, begun) = (Mutex::new(watchers.into_iter()), Arc::new(Mutex::new(0)));
         let count = begun.clone();

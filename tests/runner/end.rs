@@ -73,7 +73,7 @@ fn guest_shuts_down_completely_despite_repeated_sigterm_and_sigterm_to_its_progr
     );
 }
 
-/// Configures a VM whose disk has this program in its first sector.
+/// Configures a VM with a disk that has this program in its first sector.
 fn with_boot_sector(fixture: &Fixture, program: &[u8]) {
     let mut image = vec![0; 1 << 20];
     image[..program.len()].copy_from_slice(program);

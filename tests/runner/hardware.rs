@@ -296,7 +296,7 @@ fn seen_by_guest(console: &mut Console) -> Vec<String> {
     seen
 }
 
-/// The value of that key of the device whose argument contains the text.
+/// The value of that key of the device with the text in its argument.
 fn device_value(arguments: &[String], device: &str, key: &str) -> String {
     let argument = arguments.iter().find(|argument| argument.contains(device));
     let device: serde_json::Value = serde_json::from_str(argument.unwrap()).unwrap();

@@ -189,7 +189,7 @@ fn who_does_not_get_in_is_not_told_as_one_who_looks() {
     until_announced(&vm, &api, &["ConsoleConnected", "ConsoleDisconnected"]);
 }
 
-/// A boot sector whose picture changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
+/// A boot sector with a picture that changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
 const PICTURES: [u8; 27] = [
     0xb8, 0x13, 0x00, // mov ax, 13h
     0xcd, 0x10, // int 10h

@@ -134,7 +134,7 @@ fn explanation(
             sentences.push(format!("VM {} is {cause}", vm.id.name));
         }
     }
-    // A long list helps nobody.
+    // A longer list would hide the first causes.
     let more = sentences.len().saturating_sub(5);
     sentences.truncate(5);
     if more > 0 {

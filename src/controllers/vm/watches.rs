@@ -147,8 +147,8 @@ pub fn report_all_undecodable(ctx: &Arc<Context>) {
     }
 }
 
-/// Watches the VMs' children into the context's stores. Returns the VMs whose children have changed since the first
-/// lists were complete.
+/// Watches the VMs' children into the context's stores. Returns the VMs with children that have changed since the
+/// first lists were complete.
 pub fn children(
     ctx: &Arc<Context>,
     tasks: &mut Tasks,
@@ -182,7 +182,7 @@ pub fn children(
     changed
 }
 
-/// For kinds whose objects name their VM.
+/// For kinds with objects that name their VM.
 fn ignore(_: &ChildWatch, _: &ObjectKey) {}
 
 #[derive(Clone)]
@@ -226,7 +226,7 @@ impl ChildWatch {
         }
     }
 
-    /// Reports the VM whose name the PVC's name contains: a PVC that a user has created may lack the label, or have
+    /// Reports the VM that the PVC's name contains: a PVC that a user has created may lack the label, or have
     /// that of another VM.
     fn claim_changed(&self, claim: &ObjectKey) {
         if claim.name() == names::IMAGE_REPOSITORY_CLAIM {

@@ -94,7 +94,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
-    // The image must be readable for VMs whose pods run as another user.
+    // VMs with pods that run as another user must be able to read the image.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match prepare(&arguments) {
         Ok(runtime) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | open, interface | without the device, without permission, without KVM in the node's kernel |
 //! | VM, vCPU, real mode | if KVM cannot use the processor, for example beside another hypervisor |
-//! | long mode | in some nested VMs, whose KVM emulates instructions and does not know those of OVMF and Linux |
+//! | long mode | in some nested VMs: their KVM emulates instructions, but not those of OVMF and Linux |
 
 use crate::sys::kvm::{self, API_VERSION, DATA, Errno, Exit, Guest, Mode};
 use kvm_ioctls::Kvm;

@@ -51,7 +51,8 @@ async fn cause_of_a_crash_loop_is_retained_during_each_start() {
         assert_eq!(world.ready().0, "Running");
         world.end(CRASHED, 5);
         world.settle().await;
-        let in_progress = format!("starts it again as pod \"vm\" (consecutive restarts: {attempt})");
+        let in_progress =
+            format!("starts it again as pod \"vm\" (consecutive restarts: {attempt})");
         has_cause(&world, &format!(" s (consecutive restarts: {attempt})"));
         pass(300);
         world.step().await;
@@ -106,7 +107,8 @@ async fn running_vm_retains_the_cause_while_its_exits_are_counted() {
     world.settle().await;
     run(&world);
     world.settle().await;
-    let with_cause = "the VM is running; consecutive restarts: 2; cause of the last stop: QemuCrashed: signal 9";
+    let with_cause =
+        "the VM is running; consecutive restarts: 2; cause of the last stop: QemuCrashed: signal 9";
     let running = |message: &str| ("Running".to_owned(), message.to_owned());
     assert_eq!(world.ready(), running(with_cause));
     pass(599);

@@ -8,7 +8,7 @@ use support::web::{Reply, Request, Web};
 
 const PACE: Duration = Duration::from_millis(20);
 
-/// A server whose first responses are changed by that function.
+/// A server. That function changes its first responses.
 fn web(
     size: usize,
     change: impl Fn(&Request, &mut Reply) + Send + Sync + 'static,

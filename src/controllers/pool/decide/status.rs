@@ -55,7 +55,7 @@ fn without_vm(
     }
 }
 
-/// Reports an assignment whose name does not belong to pool and user.
+/// Reports an assignment with a name that does not belong to its pool and user.
 pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
     let name = names::assignment(&claim.pool, &claim.user);
     let message = format!(

@@ -105,7 +105,7 @@ async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Con
     events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
 }
 
-/// The time until a rejected image repository is created again. Only VMs whose plan contains the repository try it.
+/// The time until a rejected image repository is created again. Only VMs with the repository in their plan try it.
 pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
     ctx.states.retry_after(
         &ctx.key(names::IMAGE_REPOSITORY_CLAIM),

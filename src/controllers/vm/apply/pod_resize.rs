@@ -108,7 +108,7 @@ fn out_of_sync(reason: ConditionReason, message: String) -> DesiredCondition {
     }
 }
 
-/// The condition of a pod whose resize was accepted and that does not have the desired resources.
+/// The condition of a pod that does not have the desired resources after its resize was accepted.
 fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCondition> {
     if let Some(pending) = pod.condition("PodResizePending") {
         let details = pending

@@ -1,4 +1,4 @@
-//! (pure) A VM whose start waits for a CD image.
+//! (pure) A start that waits for a CD image.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;

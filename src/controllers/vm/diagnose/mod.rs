@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
-//! | `running` | (pure) a running VM whose guest is paused |
+//! | `running` | (pure) a running VM with a paused guest |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
-//! | [`unnamed_disks`] | (pure) disks whose PVCs depend on their order |
+//! | [`unnamed_disks`] | (pure) disks with PVCs that depend on the order of the disks |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
@@ -133,7 +133,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     }
 }
 
-/// The time until the next reconcile of a VM whose pod starts or stops.
+/// The time until the next reconcile of a VM with a starting or stopping pod.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
@@ -171,7 +171,7 @@ pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Optio
     )
 }
 
-/// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
+/// UIDs of the objects with events that may explain why the pod of the VM, or a download pod of the VM, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
     if observed.desired_state() != State::Running {
         return BTreeSet::new();

@@ -47,7 +47,7 @@ fn is_overdue(observed: &Observed, pod: &PodView) -> bool {
     waits_since(pod).is_some_and(|start| since(start, observed.now) >= EXPLAIN_DELAY)
 }
 
-/// UIDs of the objects whose events may explain why the pod does not start.
+/// UIDs of the objects with events that may explain why the pod does not start.
 pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]) -> Vec<String> {
     if waiting_container(pod).is_some() || !is_overdue(observed, pod) {
         return Vec::new();

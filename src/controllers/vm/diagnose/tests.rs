@@ -49,7 +49,7 @@ fn warned(mut observed: Observed, uid: &str, reason: &str, note: &str) -> Observ
     observed
 }
 
-/// A VM whose pod has had a node for that time, with an additional condition.
+/// A VM with an additional condition. Its pod has had a node for that time.
 fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
     let scheduled =
         json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(seconds)});
@@ -654,7 +654,7 @@ fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
     );
 }
 
-/// A running VM whose runner reports these conditions as `False`: type and reason.
+/// A running VM. Its runner reports these conditions as `False`: type and reason.
 fn running_without(conditions: &[(&str, &str)]) -> Observed {
     let mut vm = seen_running(vm(json!({"state": "Running"})));
     let reported = conditions.iter().map(|(type_, reason)| {

@@ -124,7 +124,7 @@ fn is_failure(past: &Restarts) -> bool {
     past.attempts > 1 || !is_ordinary
 }
 
-/// The message of a running VM. It contains the reason for an emulation that nobody has configured, and the cause of a
+/// The message of a running VM. It contains the reason for an emulation that is not configured, and the cause of a
 /// recent failure.
 fn running(observed: &Observed) -> String {
     let status = observed.vm.status.as_ref();
@@ -155,7 +155,7 @@ fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
     (ReadyReason::Stopping, message)
 }
 
-/// The state of a VM whose pod is deleted for that reason.
+/// The state of a VM while its pod is deleted for that reason.
 fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason, String) {
     match why {
         DeleteReason::Stop => stopping(observed, name),
@@ -240,7 +240,7 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
     )
 }
 
-/// The message of a VM whose start after a failure is in progress.
+/// The message of a VM while it starts after a failure.
 fn restart_in_progress(name: &str, restarts: &Restarts) -> String {
     let (cause, attempts) = (cause(restarts), restarts.attempts);
     format!(

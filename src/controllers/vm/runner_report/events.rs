@@ -64,7 +64,7 @@ fn emulation(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Opt
         })
 }
 
-/// The event of a new phase of the guest. A guest whose agent starts and ends repeatedly causes none.
+/// The event of a new phase of the guest. Repeated starts and ends of the guest agent cause none.
 fn phase_change(
     before: &VirtualMachineStatus,
     after: &VirtualMachineStatus,
