@@ -265,7 +265,7 @@ impl<K> Merged<K> {
         .await
     }
 
-    /// Starts all lists again, first the one at that index, which has yielded `Init`.
+    /// Starts all lists again. The list at that index has yielded `Init`, and is the first.
     fn restart(&mut self, index: usize) {
         self.lists.swap(0, index);
         for (list, begin) in self.lists.iter_mut().skip(1) {

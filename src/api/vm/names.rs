@@ -37,9 +37,9 @@ listed! {
 ANNOTATIONS {
 /// Annotation: version of the operator that wrote the object last.
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
-/// Annotation on the pod: `resourceVersion` of the ConfigMap. A change of it makes the kubelet refresh the volume soon.
+/// Annotation on the pod: `resourceVersion` of the ConfigMap. A changed value makes the kubelet refresh the volume soon.
 pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
-/// Annotation on the pod: `resourceVersion` of the display Secret. A change of it makes the kubelet refresh the volume soon.
+/// Annotation on the pod: `resourceVersion` of the display Secret. A changed value makes the kubelet refresh the volume soon.
 pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 
 /// Annotation on the pod: the CPU and memory that the operator requested last, granted or not. JSON in the form of a

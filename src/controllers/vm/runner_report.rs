@@ -175,8 +175,7 @@ pub async fn copy(
     Ok(written)
 }
 
-/// Writes fields of a runner into the VM's status. The field manager is the one of the runners of earlier versions, so
-/// that the fields keep one owner.
+/// Writes fields of a runner into the VM's status. The field manager is that of earlier runners, so that the fields keep one owner.
 async fn write(
     vm: &VirtualMachine,
     body: &Value,

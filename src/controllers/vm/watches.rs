@@ -28,7 +28,7 @@ use std::sync::Arc;
 type Guarded = DeserializeGuard<VmView>;
 
 /// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
-/// is treated like one that does not exist, and reported by an event.
+/// counts as missing. An event reports it.
 pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
@@ -218,7 +218,7 @@ impl ChildWatch {
         if !matches!(&change, Change::Group(vm) if vm.name().is_empty()) {
             self.changes.of(change);
         }
-        // The image repository unblocks other VMs than the one that has created it.
+        // The image repository unblocks all VMs, not only the VM that has created it.
         let is_reported =
             |key: &ObjectKey| !is_known || key.name() == names::IMAGE_REPOSITORY_CLAIM;
         if let Some(key) = key.filter(is_reported) {

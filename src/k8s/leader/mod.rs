@@ -1,4 +1,4 @@
-//! (client) Leader election: the operator that holds the Lease of a namespace is the only one that writes there.
+//! (client) Leader election: only the operator that holds the Lease of a namespace writes there.
 //!
 //! ```text
 //!               acquired: free or expired

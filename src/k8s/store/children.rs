@@ -83,7 +83,7 @@ impl<K: Resource> Writing<'_, K> {
 /// The number of deletions that are remembered. It is larger than the number of concurrent writes.
 const DELETIONS_MAX: usize = 4096;
 
-/// The version of the object, if it has one that is a number.
+/// The version of the object, if it is a number.
 pub fn version<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
 }

@@ -13,7 +13,7 @@ const CPU_ID_PREFIX: &str = "cpu-";
 pub enum CpuPlan {
     /// The number is reached.
     Equal,
-    /// The commands to run, in this order, up to the first one that fails.
+    /// The commands to run, in this order, until one fails.
     Run(Vec<Command>),
     /// CPUs can be removed only after the guest has booted.
     WaitForGuest,

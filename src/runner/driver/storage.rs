@@ -71,7 +71,7 @@ impl Driver {
             (_, true) => Problem::new(
                 ConditionReason::DiskError,
                 format!(
-                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works"
+                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works again"
                 ),
             ),
             _ => {
@@ -104,7 +104,7 @@ impl Driver {
         if self.observed.stalled.is_none() {
             self.observed.stalled = Some(Problem::new(
                 ConditionReason::DiskError,
-                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works",
+                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works again",
             ));
         }
         self.change_desired(|desired| desired.stalls += 1);

@@ -40,8 +40,8 @@ pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, claim: &Claim) -> bool {
     claim.is_named_by(vm) || vm.held.as_ref().is_some_and(by_java)
 }
 
-/// The VM that the user already has: the one that names the assignment, else the one with a connected console, else the
-/// one that was used last.
+/// The VM that the user already has: the VM that names the assignment, else a VM with a connected console, else the VM
+/// that was used last.
 pub(super) fn adoptable<'a>(facts: &'a Facts, claim: &Claim) -> Option<&'a Vm> {
     let vms = facts.vms.iter().filter(|vm| !vm.is_ending);
     vms.filter(|vm| is_adoptable(facts, vm, claim))

@@ -59,8 +59,8 @@ fn without_vm(
 pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
     let name = names::assignment(&claim.pool, &claim.user);
     let message = format!(
-        "the assignment of this user in this pool must have the name {name}; delete this object, and create the assignment \
-         with that name: vm-operator assignment POOL USER | kubectl apply -f -"
+        "the VmAssignment has the wrong name; the name for this pool and user is {name}. Delete the object, and create it \
+            again: vm-operator assignment POOL USER | kubectl apply -f -"
     );
     let status = without_vm(facts, claim, BoundReason::NameMismatch, message);
     report(claim, status, None)

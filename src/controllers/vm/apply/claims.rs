@@ -114,8 +114,8 @@ pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
     )
 }
 
-/// Patches present PVCs as far as PVCs can change. Returns a condition that reports the changes that are not possible
-/// or that the API server has rejected. A rejected change is retried when the VM changes, and after a delay.
+/// Patches present PVCs as far as PVCs can change. Returns a condition about changes that are not possible, or that the
+/// API server has rejected. A rejected change is retried when the VM changes, and after a delay.
 ///
 /// # Errors
 /// If a request fails for another reason than a rejection.

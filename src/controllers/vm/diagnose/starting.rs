@@ -68,7 +68,7 @@ fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     is_silent.then(|| ending::node_problem(observed, pod, "the VM's pod has not started there"))
 }
 
-/// The time since which the pod is ready while its runner has reported neither this start nor the VM's stop.
+/// The time since which the pod is ready without a report of its runner about this start or the VM's stop.
 pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<Timestamp> {
     let running = conditions::find(observed.conditions(), conditions::RUNNING);
     if running.is_some_and(|it| {

@@ -281,7 +281,7 @@ pub(super) fn hide_display(config: &mut config::RunnerConfig) {
     }
 }
 
-/// The user that the desktop agent logs in: the user that has the VM from a pool, if the pool says so, else the one of the spec.
+/// The user that the desktop agent logs in: the assigned user if the pool requests the login, else the user of the spec.
 fn login_user(vm: &VirtualMachine) -> Option<String> {
     let assignment = vm.status.as_ref().map(|status| &status.assignment);
     let assigned = assignment.filter(|assignment| assignment.login);
