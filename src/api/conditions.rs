@@ -176,10 +176,10 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC, or correct the storage class, selector, size or volume mode. They are in \
-            the disk of the VM or, for the PVC of the image repository, in its manifest or in imageRepository of the operator's \
-            ConfigMap. After a correction, delete the PVC while its phase is Pending, because it has no data yet; the operator \
-            creates it again. See kubectl describe pvc {}"
+        message = "provide a volume that fits the PVC, or correct the PVC's storage class, selector, size or volume mode: in \
+            the disk of the VM or, for the image repository, in the PVC's manifest or in imageRepository of the operator's \
+            ConfigMap. After a correction, delete the PVC while its phase is Pending and it contains no data; the operator \
+            creates the PVC again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -192,10 +192,10 @@ pub enum ReadyReason {
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner of the storage class, or the storage class or volume mode of the PVC. They are in \
-            the disk of the VM or, for the PVC of the image repository, in its manifest or in imageRepository of the operator's \
-            ConfigMap. After a correction, delete the PVC while its phase is Pending, because it has no data yet; the operator \
-            creates it again. See kubectl describe pvc {}"
+        message = "correct the provisioner of the storage class, or correct the PVC's storage class or volume mode: in the disk \
+            of the VM or, for the image repository, in the PVC's manifest or in imageRepository of the operator's ConfigMap. \
+            After a correction, delete the PVC while its phase is Pending and it contains no data; the operator creates the PVC \
+            again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -243,29 +243,29 @@ pub enum ReadyReason {
     ContainerFailed,
     /// Kubernetes reports another warning while the pod does not start.
     #[strum(
-        detailed_message = "any other warning event of the pod, with its text in the message",
+        detailed_message = "any other warning event of the pod; the message contains the text of the event",
         message = "see kubectl describe pod {}"
     )]
     PodWarning,
     /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
     /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
     #[strum(
-        detailed_message = "the end of the pod: see the table below",
+        detailed_message = "the exit of the pod: see the table below",
         message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
     )]
     RestartBackoff,
     /// The pod's node does not answer. The guest may still run there, so the operator does not start it on another node.
     #[strum(
-        detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, \
-            or no container's state 2 min after the pod got its node",
-        message = "bring the node back; if it is certainly powered off, release its volumes: kubectl taint node {} \
+        detailed_message = "pod phase `Unknown`, pod condition `Ready` without a reason, pod condition `DisruptionTarget` by \
+            the taint manager, or no container status 2 min after the pod was scheduled",
+        message = "bring the node back. If the node is certainly powered off, release its volumes: kubectl taint node {} \
             node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
     )]
     NodeUnreachable,
     /// The pod runs, but its runner has not reported the VM's state for two minutes. It cannot reach the API server, or has no
     /// permission to write.
     #[strum(
-        detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
+        detailed_message = "condition `Ready` of the pod; the VM's status has no conditions of the runner",
         message = "see kubectl logs {}. If the pod cannot reach the API server, correct the NetworkPolicy. If the Role \
             vm-reporter lacks a permission, apply the overlay of the operator's installation again"
     )]
@@ -293,7 +293,8 @@ pub enum ReadyReason {
     DiskFull,
     /// A disk reports errors. QEMU has paused the guest until the disk works.
     #[strum(
-        detailed_message = "condition `StorageHealthy`, reason `DiskError`, while `CpusInSync` has the reason `GuestPaused`",
+        detailed_message = "condition `StorageHealthy` with the reason `DiskError`, and condition `CpusInSync` with the reason \
+            `GuestPaused`",
         message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
     )]
     DiskError,

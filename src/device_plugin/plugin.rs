@@ -68,7 +68,9 @@ pub enum Stopped {
         resources: usize,
     },
     /// The directory is not writable.
-    #[error("cannot use the kubelet's socket {0}: {1}; name its directory with --plugin-dir")]
+    #[error(
+        "cannot use the kubelet's socket {0}: {1}; name the directory of the socket with --plugin-dir"
+    )]
     Socket(PathBuf, io::Error),
     /// The kubelet does not accept a resource.
     #[error("the kubelet rejects the registration of the resource {0}: {1}")]

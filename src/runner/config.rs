@@ -213,8 +213,10 @@ fn redact_value(error: &str) -> String {
                 "the value has the wrong type (it is not shown, because it may be secret); use {expected}"
             )
         }
-        None => "the value is invalid (it is not shown, because it may be secret); correct it"
-            .to_owned(),
+        None => {
+            "the value is invalid (it is not shown, because it may be secret); correct the value"
+                .to_owned()
+        }
     }
 }
 

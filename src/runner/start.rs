@@ -243,8 +243,7 @@ fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
     let result: io::Result<_> = taps.iter().map(duplicate).collect();
     result.map_err(|error| {
         Failure::start(format!(
-            "the runner cannot duplicate the file descriptors of the tap devices, which it needs to start QEMU again without \
-             KVM: {error}; raise the pod's limit of open files"
+            "the runner cannot duplicate the file descriptors of the tap devices: {error}; raise the pod's limit of open files"
         ))
     })
 }

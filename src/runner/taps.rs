@@ -21,7 +21,7 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {
-                let hint = "create the bridge on the node, or select a node that has it (spec.nodeSelector)";
+                let hint = "create the bridge on the node, or select a node with this bridge (spec.nodeSelector)";
                 format!("{key}: the runner cannot attach the tap device to the bridge {bridge:?}: {error}; {hint}")
             }
         })

@@ -191,7 +191,7 @@ impl Settings {
             .unwrap_or_default();
         if let Some(line) = logging::level(properties).1.first() {
             let message = format!(
-                "the line {line:?} has no effect; remove it, because the operator reads only .level"
+                "the line {line:?} has no effect, because the operator reads only .level; remove the line"
             );
             warnings.push(about(
                 "/Manager./Controller./Reconciler.loggingProperties",

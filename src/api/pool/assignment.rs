@@ -63,7 +63,7 @@ pub struct VmAssignmentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmAssignmentStatus {
-    /// The VM that is reserved for the user. The user has it if the condition `Bound` is true.
+    /// VM that is reserved for the user. The user has the VM if the condition `Bound` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<AssignedVm>,
     /// Time of the last use: the assignment, or the last start or end of a console connection.

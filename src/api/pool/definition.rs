@@ -65,7 +65,7 @@ fn restrict_pool(root: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrArray::Schema(permission)) = permission {
         permission.x_kubernetes_validations = Some(vec![rule(
             "has(self.user) != has(self.role)",
-            "must have exactly one of user and role; write one entry for each of them",
+            "must have either user or role; write two entries for a user and a role",
         )]);
     }
 }
@@ -75,7 +75,7 @@ fn restrict_assignment(root: &mut JSONSchemaProps) {
         if let Some(field) = field(root, &["spec", name]) {
             field.x_kubernetes_validations = Some(vec![rule(
                 "self == oldSelf",
-                "cannot be changed; delete this VmAssignment, which gives its VM back, and create another one",
+                "cannot be changed; delete this VmAssignment, so that the user gives the VM back, and create a new VmAssignment",
             )]);
         }
     }

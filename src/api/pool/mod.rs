@@ -31,7 +31,7 @@ pub const READY: &str = "Ready";
 /// Condition type of an assignment: the user has the VM.
 pub const BOUND: &str = "Bound";
 
-/// Rules of a pool. VMs belong to a pool if their `spec.pools` contains its name.
+/// Rules of a pool. The VMs of the pool are the VMs with its name in `spec.pools`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -199,11 +199,11 @@ pub struct VmPoolStatus {
     /// Generation of the spec that the operator has processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Number of VMs of the pool. Their `spec.pools` contains its name.
+    /// Number of VMs of the pool: VMs with its name in `spec.pools`.
     pub members: i64,
     /// Number of VMs of the pool that the next user can get at once.
     pub free: i64,
-    /// Number of VMs that users of the pool have, without expired assignments.
+    /// Number of VMs that are assigned to users of the pool. Expired assignments do not count.
     pub assigned: i64,
     /// Number of VMs with an expired assignment, which the next user can get.
     pub expired: i64,

@@ -44,9 +44,9 @@ pub struct Machine {
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. The
-    /// runner can add at most `maximumCpus - 1` CPUs to an emulated VM until its next start, including the CPUs that it
-    /// adds at the start.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. If the VM
+    /// is emulated, the runner can add CPUs at most `maximumCpus - 1` times until the next start; CPUs that the start
+    /// adds count too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.

@@ -137,7 +137,7 @@ fn interface(kvm: &Kvm) -> Result<(), String> {
     match kvm.get_api_version() {
         API_VERSION => Ok(()),
         version if version < 0 => Err(format!(
-            "the device does not have the interface of KVM ({}); give the pod the node's /dev/kvm",
+            "the device is not a KVM device ({}); give the pod the node's /dev/kvm",
             Errno::last()
         )),
         version => Err(format!(
@@ -215,7 +215,7 @@ fn open(device: &Path) -> Result<File, String> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(file.into()),
         FileType::CharacterDevice => Err(format!(
-            "{path} has the device number {}:{} instead of 10:232, the number of KVM; give the pod the node's {path}",
+            "{path} has the device number {}:{}, but KVM has 10:232; give the pod the node's {path}",
             number.0, number.1
         )),
         _ => Err(format!(

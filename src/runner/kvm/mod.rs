@@ -108,8 +108,8 @@ impl KvmCheck<'_> {
         }
         let step = last_step.map_or("start", Step::text);
         let message = format!(
-            "it is unknown whether {} works: {ATTEMPTS} checks have timed out after {} s, the last one at the step \
-             {step:?}; restart the VM to check again",
+            "it is unknown whether {} works, because {ATTEMPTS} checks have timed out after {} s, the last check at the step \
+                {step:?}; restart the VM to check again",
             self.device.display(),
             CHECK_TIMEOUT.as_secs()
         );

@@ -179,7 +179,7 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
         return Problem::new(
             ConditionReason::NotFollowed,
             format!(
-                "QEMU cannot change the number of CPUs to {wanted}: {why}; restart the VM to get them"
+                "QEMU cannot change the number of CPUs to {wanted}: {why}; restart the VM to change the number"
             ),
         );
     }

@@ -83,8 +83,8 @@ impl LiveUpdater {
             };
             let consequence = self.display.consequence();
             let why = format!(
-                "QEMU rejects {field} in the display Secret ({description}). Change it in the Secret, and use at most 60 \
-                 characters; {consequence}"
+                "QEMU rejects {field} in the display Secret ({description}). Change the value in the Secret, and use at most 60 \
+                    characters; {consequence}"
             );
             self.settle_password(
                 Some(password),

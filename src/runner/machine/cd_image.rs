@@ -11,8 +11,8 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
         let message = format!(
-            "the CD image {shown} is a URL, which only the operator can download; copy the image to the image repository and \
-             configure its file name"
+            "the CD image {shown} is a URL, which only the operator can download; copy the image into the image repository, and \
+                configure the file name of the copy"
         );
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }

@@ -29,7 +29,7 @@ fn text(path: &Path) -> Result<Option<String>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             let message = format!(
-                "{} in the display Secret is not UTF-8 text; write it again as UTF-8",
+                "{} in the display Secret is not UTF-8 text; write the value as UTF-8",
                 path.display()
             );
             Err(Failure::new(EndReason::InvalidConfig, message))

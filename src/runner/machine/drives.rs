@@ -149,11 +149,11 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
             Ok(DiskKind::File)
         }
         Source::Device(_) => Err(Failure::data(format!(
-            "disk {} is not a block device; configure a block device, or use the key file for an image file",
+            "disk {} is not a block device; configure a block device, or use the key `file` for an image file",
             path.display()
         ))),
         _ => Err(Failure::data(format!(
-            "disk {} is neither an image file nor a block device; configure one of them",
+            "disk {} is neither an image file nor a block device; configure an image file or a block device",
             path.display()
         ))),
     }

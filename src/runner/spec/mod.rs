@@ -301,7 +301,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         if !matches!(source, Source::File(_)) {
             return Err(Invalid::new(
                 key,
-                "the key size is allowed only with the key file; remove size, or add file",
+                "the key `size` is allowed only together with the key `file`; remove `size`, or add `file`",
             ));
         }
         validation::check_range(key, size, SECTOR_SIZE..=Bytes(1 << 63))?;

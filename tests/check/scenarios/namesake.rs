@@ -76,7 +76,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         world.deliver();
         world.settle().await;
         let (reason, message) = world.ready();
-        let ends = "the pod is stopping, and its guest has time to shut down; to power it off at once: kubectl exec vm -- vm-runner power-off";
+        let ends = "the pod is stopping, and its guest has time to shut down; to power the VM off at once: kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
         world.remove_pod();
         world.settle().await;

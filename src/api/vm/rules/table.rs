@@ -29,7 +29,7 @@ macro_rules! url_pattern {
 
 /// Both syntaxes of a size: `8Gi`, `1G`, `1e9`; `4 GiB`, `1.5 GB`.
 const SIZE: &str = r"self.matches(r'^ *[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)(m|[eE][+]?[0-9]{1,2}| *(B|kB?|KB?|[KMGTPE]iB?|[MGTPE]B?)?) *$')";
-const SIZE_MESSAGE: &str = "is not a size; write one such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
+const SIZE_MESSAGE: &str = "is not a size; write a size such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
 /// A smaller size is a number with a forgotten unit.
 const WHOLE_MIB: &str = concat!(
     "!isQuantity(",
@@ -430,7 +430,7 @@ pub const RULES: &[Rule] = &[
         "spec.vm.disks[].volumeClaimTemplate.spec",
         "!has(self.volumeMode) || self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
          && 'storage' in self.resources.requests",
-        "needs resources.requests.storage: in Filesystem mode it is the size of the disk's image file",
+        "needs resources.requests.storage, which is the size of the disk's image file in Filesystem mode",
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.resources",

@@ -98,7 +98,7 @@ async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Con
         this PVC");
     let diagnosis = diagnose::rejected(error, None);
     let message = format!(
-        "cannot create the image repository, a PVC for CD images that this VM does not need: {diagnosis}"
+        "cannot create the image repository, the PVC for CD images; this VM starts without the PVC: {diagnosis}"
     );
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();

@@ -215,7 +215,7 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
     }
     let (problem, next_step) = match allowed.as_slice() {
         [] => (
-            "the operator's ConfigMap does not allow URLs as CD images (imageRepository.fetch.schemes is empty)"
+            "the operator's ConfigMap does not allow CD images by URL (imageRepository.fetch.schemes is empty)"
                 .to_owned(),
             "copy the image into the image repository (PVC vmop-image-repository), and use its path instead of the \
              URL".to_owned(),

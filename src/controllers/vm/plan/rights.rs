@@ -76,7 +76,7 @@ impl Rights {
                                 .to_owned()
                         }
                         bridges => {
-                            format!("use one of the allowed bridges: {}", bridges.join(", "))
+                            format!("use an allowed bridge: {}", bridges.join(", "))
                         }
                     };
                     return invalid(

@@ -210,7 +210,7 @@ fn shutdown_time(observed: &Observed, name: &str) -> String {
 
 /// The next step for a guest that does not shut down.
 fn power_off(pod: &str) -> String {
-    format!("to power it off at once: kubectl exec {pod} -- vm-runner power-off")
+    format!("to power the VM off at once: kubectl exec {pod} -- vm-runner power-off")
 }
 
 /// The message of a VM that starts again after a delay.
