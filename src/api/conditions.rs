@@ -176,10 +176,9 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC, or correct the PVC's storage class, selector, size or volume mode: in \
-            the disk of the VM or, for the image repository, in the PVC's manifest or in imageRepository of the operator's \
-            ConfigMap. After a correction, delete the PVC while its phase is Pending and it contains no data; the operator \
-            creates the PVC again. See kubectl describe pvc {}"
+        message = "provide a volume that fits the PVC. To use another storage class, selector, size or volume mode, change the disk \
+            of the VM (image repository: its manifest or the operator's ConfigMap), and delete the PVC while its phase is \
+            Pending; the operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -192,10 +191,9 @@ pub enum ReadyReason {
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner of the storage class, or correct the PVC's storage class or volume mode: in the disk \
-            of the VM or, for the image repository, in the PVC's manifest or in imageRepository of the operator's ConfigMap. \
-            After a correction, delete the PVC while its phase is Pending and it contains no data; the operator creates the PVC \
-            again. See kubectl describe pvc {}"
+        message = "correct the provisioner or the storage class. To use another storage class or volume mode, change the disk of \
+            the VM (image repository: its manifest or the operator's ConfigMap), and delete the PVC while its phase is \
+            Pending; the operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -220,7 +218,7 @@ pub enum ReadyReason {
     /// The kubelet cannot mount or map a volume on the node.
     #[strum(
         detailed_message = "events `FailedMount` and `FailedMapVolume` of the pod",
-        message = "correct the cause that the message names on the node or in the storage: see kubectl describe pod {}"
+        message = "correct the cause, which is on the node or in the storage: see kubectl describe pod {}"
     )]
     VolumeMountFailed,
     /// The container runtime or the network plugin cannot create the pod's sandbox.

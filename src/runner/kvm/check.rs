@@ -183,7 +183,7 @@ fn creation_problem(error: Errno) -> String {
         libc::EBUSY => {
             "; another hypervisor on the node uses hardware virtualization; stop that hypervisor"
         }
-        libc::ENOMEM => "; free memory on the node",
+        libc::ENOMEM => "; free some memory on the node",
         _ => "",
     };
     format!("{error}{next}")

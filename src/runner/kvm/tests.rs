@@ -118,7 +118,7 @@ async fn a_check_that_does_not_end_is_tried_once_more_and_then_unknown() {
     assert!(
         problem
             .message
-            .contains("the last one at the step \"run instructions in long mode\""),
+            .contains("the last check at the step \"run instructions in long mode\""),
         "{}",
         problem.message
     );
