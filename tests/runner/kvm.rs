@@ -35,7 +35,7 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
     for (device, text) in [
         (
             "666 1 3",
-            "/dev/kvm has the device number 1:3 instead of 10:232",
+            "/dev/kvm has the device number 1:3, but KVM has 10:232",
         ),
         (
             "600 10 232",

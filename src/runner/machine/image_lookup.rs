@@ -40,7 +40,7 @@ impl ImageLookup {
     pub fn unreachable(repository: PathBuf) -> Self {
         let find = |repository: &Path, file: &Path| {
             let message = format!(
-                "{}: the image repository, which is mounted at {}, did not answer when the VM started; check the storage \
+                "{}: the image repository {} did not answer when the VM started; check the storage \
                  server of the volume, then restart the VM",
                 file.display(),
                 repository.display()
@@ -106,7 +106,7 @@ impl ImageLookup {
             Err(_) => {
                 self.pending.insert(image.to_owned(), lookup);
                 let message = format!(
-                    "{}: the image repository, which is mounted at {}, has not answered within {} s; if this persists, check \
+                    "{}: the image repository {} has not answered within {} s; if this persists, check \
                      the storage server of the volume",
                     image.display(),
                     self.repository.display(),

@@ -155,7 +155,7 @@ fn a_device_that_is_not_kvms_fails_the_first_step() {
         (Path::new("/none/kvm"), "the pod has no /none/kvm"),
         (
             Path::new("/dev/null"),
-            "device number 1:3 instead of 10:232",
+            "device number 1:3 but KVM has 10:232",
         ),
         (&file, "is not a device"),
     ] {
