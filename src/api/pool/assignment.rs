@@ -22,7 +22,8 @@ use serde::{Deserialize, Serialize};
     status = "VmAssignmentStatus",
     derive = "PartialEq",
     doc = "Claim of a user on a VM of a pool. The name of the object is computed from pool and user, so that a user has at most \
-        one VM of each pool: vm-operator assignment POOL USER prints the object. To give the VM back, delete the object.",
+        one VM of each pool. To create the object, run vm-operator assignment POOL USER | kubectl apply -f -. To give the VM \
+        back, delete the object.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "User", type_ = "string", json_path = ".spec.user"),
     printcolumn(

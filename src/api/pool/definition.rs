@@ -75,7 +75,7 @@ fn restrict_assignment(root: &mut JSONSchemaProps) {
         if let Some(field) = field(root, &["spec", name]) {
             field.x_kubernetes_validations = Some(vec![rule(
                 "self == oldSelf",
-                "cannot be changed; delete this VmAssignment, so that the user gives the VM back, and create a new VmAssignment",
+                "cannot be changed; delete this VmAssignment, which gives the VM back to the pool, and create a new VmAssignment",
             )]);
         }
     }

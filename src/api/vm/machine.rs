@@ -37,8 +37,8 @@ pub struct Machine {
     /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next
     /// start.
     pub cpu_model: String,
-    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If `currentCpus` is
-    /// greater, it is the maximum. A change takes effect at the next start.
+    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If
+    /// `currentCpus` is greater, `currentCpus` is the maximum. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<i64>,
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.

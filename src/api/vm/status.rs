@@ -36,10 +36,10 @@ pub struct VirtualMachineStatus {
     pub cpus: i64,
     /// Size of the memory that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
     pub ram: String,
-    /// Node that the VM runs on, from the VM's pod.
+    /// Node that the VM runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// IP address of the VM's pod, from the pod.
+    /// IP address of the VM's pod.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
     /// IP addresses of the guest, as the guest agent reports them. Loopback, link-local and multicast

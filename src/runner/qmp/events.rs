@@ -153,7 +153,7 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
         0x81 => "a program of the guest uses the device",
         0x82 => "the device is busy",
         0x83 => "another device that depends on this device is busy",
-        _ => "the release has failed",
+        _ => "the device could not be released",
     };
     // An empty slot has no device.
     let device = info.get("device")?.as_str()?.to_owned();

@@ -65,7 +65,7 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent.then(|| ending::node_problem(observed, pod, "the VM's pod has not started there"))
+    is_silent.then(|| ending::node_problem(observed, pod, "the VM's pod cannot start"))
 }
 
 /// The time since which the pod is ready without a report of its runner about this start or the VM's stop.
