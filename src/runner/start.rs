@@ -183,7 +183,7 @@ async fn start_machine(
     }
 }
 
-/// The paths that the runner needs besides those of the VM.
+/// The paths that the runner needs in addition to those of the VM.
 async fn paths(
     config: &RunnerConfig,
     path: &Path,

@@ -351,7 +351,7 @@ mod tests {
             ),
             (None, true)
         );
-        // Late, but in its turn: that was not berta.
+        // A late answer to the earlier request, not to that for berta.
         assert_eq!(login.receive_line("201"), None);
         assert_eq!(login.desktop().user, user("anna"));
         login.receive_line("201");

@@ -113,7 +113,7 @@ fn a_reset_makes_it_boot_again() {
 fn an_agent_that_goes_is_no_booted_guest() {
     let (state, actions) = play(&[booted(), vec![(9, Event::AgentChannel(false))]].concat());
     assert_eq!(state.phase(), Phase::Booting);
-    // What it has reported is not known to be so any more.
+    // The reported values may be outdated.
     assert_eq!(actions.last(), Some(&(9, Action::ForgetAgent)));
 }
 

@@ -105,7 +105,7 @@ fn a_namesakes_pod_is_never_adopted_nor_ended_by_a_decision() {
             decide(&with_pod(running(), foreign.clone()), valid),
             Decision::Wait(WaitFor::OtherPod)
         );
-        // A VM that should not run has what it needs: none of its own.
+        // A VM that should not run needs no pod.
         assert_eq!(
             decide(
                 &with_pod(vm(json!({"state": "Stopped"})), foreign.clone()),

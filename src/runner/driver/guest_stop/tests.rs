@@ -134,7 +134,7 @@ async fn starting_with(acceleration: Acceleration) -> Rig {
     };
     let ready = rig.inbox.monitor.recv().await.unwrap();
     rig.driver.handle_qmp_signal(ready);
-    // A busy machine takes its time until it has said what it is to say.
+    // On a busy host, QEMU prints the message late.
     let said = async {
         while rig.driver.qemu.kvm_error().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -155,7 +155,7 @@ impl Rig {
         self.work(run_state, |driver, _| holds(driver)).await;
     }
 
-    /// The same, for what holds of the commands that were answered too.
+    /// The same, for a condition on the driver and the answered commands.
     async fn work(&mut self, run_state: &str, holds: impl Fn(&Driver, &[String]) -> bool) {
         let work = async {
             while !holds(&self.driver, &self.heard) {
