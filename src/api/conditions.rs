@@ -313,8 +313,8 @@ condition_reasons! {
     RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "no action if the server can resume downloads, because the operator retries; otherwise raise \
-            imageRepository.fetch.deadline in the operator's ConfigMap";
+        "raise imageRepository.fetch.deadline in the operator's ConfigMap; no action is needed if the server can resume \
+            downloads, because the operator retries";
     /// The download pod received a request to stop.
     Interrupted: MEDIA_FETCHED => "no action; the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.

@@ -39,8 +39,7 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect here; web consoles read it below /Manager./Controller./Reconciler./DisplaySecretReconciler, \
-         so move it there",
+        "this key has no effect here; for web consoles, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
     ),
 ];
 

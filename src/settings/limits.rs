@@ -138,7 +138,7 @@ impl Reconciler {
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "use auto or tcg; or set kvmResource, or set privileged to true, to give /dev/kvm to pods",
+                "use auto or tcg; for kvm, also set kvmResource or privileged, which give /dev/kvm to pods",
             ),
             (
                 "tap.tunResource",

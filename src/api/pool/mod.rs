@@ -156,7 +156,7 @@ pub enum OnExpiry {
     Release,
 }
 
-/// Permissions of a user or of a role on the VM that the user has from the pool.
+/// Permissions of a user or of a role on the assigned VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolPermission {
@@ -176,7 +176,7 @@ fn access_console() -> Vec<PoolGrant> {
     vec![PoolGrant::AccessConsole]
 }
 
-/// A permission on the VM that a user has from a pool.
+/// A permission on the assigned VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum PoolGrant {

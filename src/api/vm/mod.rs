@@ -148,7 +148,7 @@ pub struct VirtualMachineSpec {
     pub guest_shutdown_stops: bool,
     /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty
     /// object means that this VM has no Service. The value null removes a default label or annotation. Use
-    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops it. A change takes effect
+    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops a null. A change takes effect
     /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
