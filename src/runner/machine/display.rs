@@ -60,12 +60,12 @@ impl Certificate {
             [None, None] => return Ok(None),
             [Some(chain), Some(key)] => (chain, key),
             [chain, _] => {
-                let (there, missing) = match chain {
+                let (present, missing) = match chain {
                     Some(_) => (names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY),
                     None => (names::SECRET_TLS_KEY, names::SECRET_TLS_CERTIFICATE),
                 };
                 let message = format!(
-                    "the display Secret has {there}, but no {missing}; add {missing} for an encrypted display, or remove {there}"
+                    "the display Secret has {present}, but no {missing}; add {missing} for an encrypted display, or remove {present}"
                 );
                 return Err(Failure::new(EndReason::InvalidConfig, message));
             }
