@@ -13,10 +13,8 @@
 //! | any | being deleted | wait |
 //! | Stopped | any other | delete |
 //! | Running | none | create, or wait for the end of the backoff or for the boot image |
-//! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template
-//! has changed |
-//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is
-//! recorded in its spec or status |
+//! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template has changed |
+//! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
 //!

@@ -11,8 +11,7 @@
 //! | [`plan`] | `Observed`, settings | [`plan::Plan`]: all defaults merged, all values checked; or a [`Diagnosis`] |
 //! | [`objects`] | `Plan` | [`objects::Objects`]: the desired children |
 //! | [`decide`] | `Observed`, `Plan` | [`decide::Decision`]: the action on the pod |
-//! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is
-//! created, deleted or changed |
+//! | [`gates::freshness`] | all of the above | whether the VM is known in its newest version, before its pod is created, deleted or changed |
 //! | [`apply`] | `Objects<Prepared>`, `Observed`, `Decision` | `Objects<Applied>`, then the pod: only differences are written |
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |

@@ -15,8 +15,7 @@
 //! * No VM is started while a user has it. The last use of an assignment never decreases.
 //! * With `onRelease: Restart`, no user finds the session of the previous one.
 //! * Without further accidents, the controllers rest, each assignment that says so has its VM, each assigned VM has its
-//!   assignment, and
-//!   no user waits while a VM is free.
+//!   assignment, and no user waits while a VM is free.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 

@@ -6,8 +6,7 @@
 //! | Secret | created once | the user may change the password |
 //! | Service | created; patched if it differs; deleted if it is not desired | it follows spec and configuration |
 //! | ConfigMap | created; patched if it differs | it follows the spec |
-//! | download pods | created for each attempt; deleted by UID | each pod is one attempt; the image repository's
-//! annotation records the success |
+//! | download pods | created for each attempt; deleted by UID | each pod is one attempt; the image repository's annotation records the success |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
 //! The deletion of a pod comes first, so that no other failed write prevents a VM from stopping. The objects that a pod

@@ -2,8 +2,7 @@
 //!
 //! | pod | reason |
 //! |---|---|
-//! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the
-//! reason in the message |
+//! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the reason in the message |
 //! | condition `DisruptionTarget` | `Preempted`, `Evicted`, `NodeLost` |
 //! | status reason `Terminated` or `NodeShutdown` | `NodeShutdown`: the node was shut down gracefully |
 //! | the kubelet found the container dead, or not at all (`Unknown`, `ContainerStatusUnknown`) | `NodeRebooted` |
