@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The claim of a user on a VM of a pool. Neither field can be changed.
+/// Claim of a user on a VM of a pool. Both fields are immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",

@@ -152,7 +152,7 @@ pub struct VirtualMachineSpec {
     /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
-    /// Data for cloud-init in the guest. The VM's ConfigMap contains it, and a ConfigMap has at most 1 MiB. Above 256 KiB use
+    /// Data for cloud-init in the guest. The data is in the VM's ConfigMap, which can have at most 1 MiB. Above 256 KiB use
     /// `kubectl apply --server-side`, because client-side `kubectl apply` stores a copy in an annotation. A change takes effect
     /// at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -124,8 +124,8 @@ pub struct Assignment {
     /// Whether the desktop agent logs the assigned user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
-    /// Value of `spec.vm.restartRequest` of the restart that the next user must wait for, because the pool has
-    /// `onRelease: Restart`.
+    /// Number of the restart (`spec.vm.restartRequest`) that must be complete before the next user gets the VM. Set if
+    /// the pool has `onRelease: Restart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<i64>,
 }

@@ -116,7 +116,7 @@ pub const RULES: &[Rule] = &[
         concat!(
             "metadata.name is too long; use at most ",
             label_value_length_max!(),
-            " characters, because it is a label value of the VM's objects"
+            " characters, because the name is a label value of the VM's objects"
         ),
     ),
     value(
