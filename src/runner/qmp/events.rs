@@ -235,7 +235,7 @@ mod tests {
         for (source, status, word) in [
             (3, 0x80, "cannot"),
             (0x103, 0x82, "busy"),
-            (3, 1, "failed"),
+            (3, 1, "could not be released"),
             (3, 0x99, "0x99"),
         ] {
             let Some(QmpEvent::UnplugRejected { device, why }) = answer(source, status) else {
