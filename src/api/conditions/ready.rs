@@ -80,9 +80,9 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC. To use another storage class, selector, size or volume mode, change the disk \
-            of the VM (image repository: its manifest or the operator's ConfigMap), and delete the PVC while its phase is \
-            Pending; the operator creates the PVC again. See kubectl describe pvc {}"
+        message = "provide a volume that fits the PVC. Or change the storage class, selector, size or volume mode in the VM's disk \
+            (image repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
+            operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -95,9 +95,9 @@ pub enum ReadyReason {
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner or the storage class. To use another storage class or volume mode, change the disk of \
-            the VM (image repository: its manifest or the operator's ConfigMap), and delete the PVC while its phase is \
-            Pending; the operator creates the PVC again. See kubectl describe pvc {}"
+        message = "correct the provisioner or the storage class. Or change the storage class or volume mode in the VM's disk (image \
+            repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
+            operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -182,7 +182,7 @@ pub enum ReadyReason {
     /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
-        message = "check the VM's storage and its node for overload or failures; if QEMU still does not answer, power the VM \
+        message = "check the VM's storage and its node for overload or failures. If QEMU still does not answer, power the VM \
             off, so that it starts again: kubectl exec {} -- vm-runner power-off"
     )]
     QemuSilent,
