@@ -162,7 +162,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     (
         "Evicted",
         "The pod was evicted: node pressure, a drain, a taint",
-        "none; the VM starts again on a node with room",
+        "no action; the VM starts again on a node with room",
     ),
     (
         "Preempted",
@@ -172,17 +172,17 @@ const ENDS: &[(&str, &str, &str)] = &[
     (
         "NodeShutdown",
         "The node was shut down gracefully",
-        "none; the VM starts again",
+        "no action; the VM starts again",
     ),
     (
         "NodeRebooted",
         "The kubelet has lost the container, for example by a reboot",
-        "none; the VM starts again",
+        "no action; the VM starts again",
     ),
     (
         "NodeLost",
         "The node was removed from the cluster",
-        "none; the VM starts again on another node",
+        "no action; the VM starts again on another node",
     ),
     (
         "UnexpectedAdmissionError",
