@@ -32,7 +32,7 @@ pub enum Error {
         owner: Option<String>,
     },
     /// A child of a previous primary object with the same name still exists and will be deleted.
-    #[error("{kind} {name} belongs to a deleted object with the same name; {next}")]
+    #[error("{kind} {name} of a deleted object with the same name still exists; {next}")]
     OwnedByPrevious {
         /// Kind of the object.
         kind: &'static str,

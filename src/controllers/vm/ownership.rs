@@ -114,12 +114,12 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
         object.meta().deletion_timestamp.is_some(),
         object.finalizers(),
     ) {
-        (true, []) => Some("the object is being deleted".to_owned()),
+        (true, []) => Some("it is being deleted".to_owned()),
         (true, finalizers) => Some(format!(
-            "the object is being deleted, and its finalizers delay the deletion: {}",
+            "it is being deleted, and its finalizers delay the deletion: {}",
             finalizers.join(", ")
         )),
-        (false, _) => is_orphan(object, vm).then(|| "the operator deletes the object".to_owned()),
+        (false, _) => is_orphan(object, vm).then(|| "the operator deletes it".to_owned()),
     }
 }
 
