@@ -60,7 +60,7 @@ def crate_notices(dist):
         title = f"{crate['name']} {crate['version']} ({licences(crate)})"
         texts = licence_texts(directory)
         if not texts:
-            title += ", whose sources contain no licence text; authors: " + (", ".join(package["authors"]) or "not named")
+            title += "; its sources contain no licence text; authors: " + (", ".join(package["authors"]) or "not named")
             texts = standard_texts(licences(crate))
         if not texts:
             sys.exit(f"notices: no licence text for {title}")

@@ -46,7 +46,7 @@ compiled_entry() {
     printf '%s\n' "$VMOP_CACHE/compiled/$1-$key.tar"
 }
 
-# restore_compiled PROFILE: fills an empty target/, or one whose restore was interrupted
+# restore_compiled PROFILE: fills an empty target/, or one after an interrupted restore
 restore_compiled() {
     local entry newest mark=$REPO/target/.restoring-$1
     [[ ! -e $REPO/target/$1 || -e $mark ]] || return 0

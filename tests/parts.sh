@@ -40,7 +40,7 @@ part_lint() {
     cargo fmt --check
     # --test '*' includes the tests with `test = false`, which --all-targets omits.
     cargo clippy --locked --workspace --lib --bins --benches --test '*' -- -D warnings
-    # The fuzz targets are a separate workspace, whose lock file must match that of the product.
+    # The fuzz targets are a separate workspace. Its lock file must match that of the product.
     cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     # The dependencies of the tests and the lints are compiled by now.
     store_compiled debug debug

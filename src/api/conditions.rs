@@ -1,8 +1,12 @@
 //! Condition types and reasons, and the construction of conditions.
 
+mod ready;
+
+pub use ready::ReadyReason;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::IntoStaticStr;
 
 listed! {
 /// The condition types with their documentation.
@@ -97,231 +101,6 @@ pub const OF_RUNNER: [&str; 13] = [
     QEMU_RESPONSIVE,
     CONFIG_IN_SYNC,
 ];
-
-/// Reasons of [`READY`]: the state of a VM, or its blocking condition. The reasons of events are the same.
-///
-/// The doc comment is the cause. `detailed_message` is the place where Kubernetes publishes it. `message` is the next step,
-/// in which `{}` is the name of the object that the condition's message names. Conditions, events and
-/// `docs/troubleshooting.md` contain these texts. The order is the order in which a starting VM can reach the reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
-pub enum ReadyReason {
-    /// The desired state is `Running`, and the VM runs.
-    Running,
-    /// The desired state is `Stopped`, and the VM has no pod.
-    Stopped,
-    /// All objects are created; the pod or QEMU is starting.
-    Starting,
-    /// The guest is being shut down.
-    Stopping,
-    /// A field of the VM has an invalid value; the operator creates and changes no object.
-    #[strum(
-        detailed_message = "the operator's validation of the spec",
-        message = "correct the field that the message names"
-    )]
-    InvalidSpec,
-    /// An object of another owner has the name that an object of this VM needs.
-    #[strum(
-        detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name; or remove the object, but not if it belongs to the operator or to another VM"
-    )]
-    NameTaken,
-    /// An object of the VM exceeds a quota of the namespace.
-    #[strum(
-        detailed_message = "the API server's answer, `exceeded quota`",
-        message = "raise the quota (kubectl describe quota), or make the VM smaller"
-    )]
-    QuotaExceeded,
-    /// Pod Security or an admission policy rejects an object of the VM.
-    #[strum(
-        detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
-        message = "correct the VM or the policy that the message names, or let the namespace admit the objects of the VM"
-    )]
-    PolicyRefused,
-    /// The operator has no permission to read, create or change an object.
-    #[strum(
-        detailed_message = "the API server's answer, `cannot … resource`",
-        message = "apply the overlay of the operator's installation again (kubectl apply -k OVERLAY)"
-    )]
-    NotAuthorized,
-    /// The API server rejects an object of the VM for another cause.
-    #[strum(
-        detailed_message = "the API server's answer",
-        message = "correct the VM, or the cause that the message names"
-    )]
-    Rejected,
-    /// No node offers the extended resource that gives a pod /dev/kvm. The device plugin is not installed or does not run yet, or
-    /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
-    #[strum(
-        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
-        message = "look at the DaemonSet of the device plugin (kubectl get daemonset vm-device-plugin -n kube-system), install it \
-            with cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
-    )]
-    AcceleratorResourceMissing,
-    /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
-    #[strum(
-        detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
-        message = "install the device plugin on the nodes with cluster.yaml of the release, or set tap.hostPath to true in \
-            the operator's ConfigMap"
-    )]
-    TapResourceMissing,
-    /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a PVC
-    /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
-    #[strum(
-        detailed_message = "pod condition `PodScheduled`",
-        message = "make room on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node selection: see \
-            kubectl describe pod {}"
-    )]
-    Unschedulable,
-    /// A PVC has not been bound to a volume within 10 s.
-    #[strum(
-        detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC. Or correct class, selector, size or volume mode in the VM, or the manifest or \
-            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data until then. The operator creates \
-            it again: see kubectl describe pvc {}"
-    )]
-    ClaimPending,
-    /// A PVC has lost its volume and therefore its data.
-    #[strum(
-        detailed_message = "the PVC's phase `Lost`",
-        message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
-    )]
-    ClaimLost,
-    /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its provisioner fails.
-    #[strum(
-        detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner of the storage class. Or correct storage class or volume mode in the VM, or the manifest or \
-            the key imageRepository of the image repository. Then delete the PVC while its phase is Pending, because it has no data \
-            until then. The operator creates it again: see kubectl describe pvc {}"
-    )]
-    ProvisioningFailed,
-    /// A volume cannot be attached to the node, often because it is still attached to another node.
-    #[strum(
-        detailed_message = "event `FailedAttachVolume` of the pod",
-        message = "wait until the volume is detached from the other node, or look for its attachment: kubectl get volumeattachments"
-    )]
-    VolumeAttachFailed,
-    /// The volume mode of a PVC does not fit its use as a block device.
-    #[strum(
-        detailed_message = "event `FailedMount` of the pod, `volumeMode`",
-        message = "restart the VM, so that its pod uses the disk in the volume mode of the PVC: kubectl delete pod {}"
-    )]
-    ClaimWrongMode,
-    /// A Secret that the VM needs is missing, or lacks a key.
-    #[strum(
-        detailed_message = "event `FailedMount` of the pod, `secret`",
-        message = "create the Secret and the key that spec.cloudInit names; the VM then starts within two minutes"
-    )]
-    SecretMissing,
-    /// The kubelet cannot mount or map a volume on the node.
-    #[strum(
-        detailed_message = "events `FailedMount` and `FailedMapVolume` of the pod",
-        message = "correct the cause that the message names on the node or in the storage: see kubectl describe pod {}"
-    )]
-    VolumeMountFailed,
-    /// The container runtime or the network plugin cannot create the pod's sandbox.
-    #[strum(
-        detailed_message = "event `FailedCreatePodSandBox` of the pod",
-        message = "repair the node's container runtime or network plugin: see kubectl describe pod {}"
-    )]
-    SandboxFailed,
-    /// The kubelet cannot pull the runner's image.
-    #[strum(
-        detailed_message = "the container's state `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`",
-        message = "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image on the node"
-    )]
-    ImagePullFailed,
-    /// The kubelet cannot create or start the container.
-    #[strum(
-        detailed_message = "the container's state `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError`",
-        message = "see kubectl describe pod {}"
-    )]
-    ContainerFailed,
-    /// Kubernetes reports another warning while the pod does not start.
-    #[strum(
-        detailed_message = "any other warning event of the pod, with its text in the message",
-        message = "see kubectl describe pod {}"
-    )]
-    PodWarning,
-    /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
-    /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
-    #[strum(
-        detailed_message = "the end of the pod: see the table below",
-        message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
-    )]
-    RestartBackoff,
-    /// The pod's node does not answer. The guest may still run there, so the operator does not start it on another node.
-    #[strum(
-        detailed_message = "pod phase `Unknown`, condition `Ready` without a reason, `DisruptionTarget` by the taint manager, or no \
-            container's state 2 min after the pod got its node",
-        message = "bring the node back; if it is certainly powered off, release its volumes: kubectl taint node {} \
-            node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-    )]
-    NodeUnreachable,
-    /// The pod runs, but its runner has not reported the VM's state for two minutes. It cannot reach the API server, or has no
-    /// permission to write.
-    #[strum(
-        detailed_message = "condition `Ready` of the pod, and none of the runner's conditions of the VM",
-        message = "see kubectl logs {}; allow the pod to reach the API server (NetworkPolicy), and the runner to write (Role vm-reporter: \
-            apply the overlay of the operator's installation again)"
-    )]
-    RunnerSilent,
-    /// The pod still exists after its termination grace period.
-    #[strum(
-        detailed_message = "the pod's deletion time",
-        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- vm-runner \
-            power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
-    )]
-    TerminationOverdue,
-    /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
-    #[strum(
-        detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
-        message = "check the VM's storage and its node for overload or failures; if QEMU stays silent, power the VM off, and it \
-            starts again: kubectl exec {} -- vm-runner power-off"
-    )]
-    QemuSilent,
-    /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
-    #[strum(
-        detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
-        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; the guest \
-            then continues within 15 s"
-    )]
-    DiskFull,
-    /// A disk reports errors. QEMU has paused the guest until the disk works.
-    #[strum(
-        detailed_message = "condition `StorageHealthy`, reason `DiskError`, while `CpusInSync` has the reason `GuestPaused`",
-        message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
-    )]
-    DiskError,
-    /// The download of a CD image fails, from which the VM boots.
-    #[strum(
-        detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct the cause that the message names; after imageRepository.fetch.startDeadline the VM starts with an empty drive"
-    )]
-    MediaFetchFailed,
-}
-
-impl ReadyReason {
-    /// The text of the reason in a condition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-
-    /// Whether the VM is in its desired state.
-    #[must_use]
-    pub fn is_ready(self) -> bool {
-        matches!(self, Self::Running | Self::Stopped)
-    }
-
-    /// Whether a user must act.
-    #[must_use]
-    pub fn is_problem(self) -> bool {
-        !matches!(
-            self,
-            Self::Running | Self::Stopped | Self::Starting | Self::Stopping
-        )
-    }
-}
 
 /// Declares the reasons of all conditions except [`READY`]: name, condition types, meaning, and, for failed downloads of CD
 /// images, the next step. `docs/reference.md` contains the meaning. A reason without one of the first three does not compile.
@@ -490,7 +269,7 @@ condition_reasons! {
     ExpansionRefused: DISKS_IN_SYNC;
 
     /// An object of another owner has the name that an object of this VM needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "remove that pod; if it belongs to a VM, give that VM another name";
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "delete the other pod; if it belongs to a VM, give that VM another name";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
@@ -501,45 +280,48 @@ condition_reasons! {
     SpecChanged: RESTART_REQUIRED;
     /// The runner cannot read or write a volume of the VM. The message contains user ID, path and the command to correct it.
     DataNotAccessible: DATA_ACCESSIBLE;
-    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to accept the loss.
+    /// A disk image or the runner data of earlier starts does not exist. The message contains the path and the way to
+    /// accept the loss.
     DataMissing: DATA_ACCESSIBLE;
 
     /// Each CD image is in the image repository.
     Fetched: MEDIA_FETCHED;
     /// The download of a CD image is in progress; the message contains the progress.
-    Fetching: MEDIA_FETCHED => "none; wait for the download";
+    Fetching: MEDIA_FETCHED => "no action; wait for the download";
     /// The operator's configuration does not allow the scheme of the URL or of a redirect.
-    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's ConfigMap";
+    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's \
+        ConfigMap";
     /// The URL or the URL of a redirect is invalid.
     InvalidUrl: MEDIA_FETCHED => "correct the URL";
     /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
     ServerUnreachable: MEDIA_FETCHED =>
-        "correct the network or the NetworkPolicy of the download pods; for a proxy or a private certificate authority, set \
-        imageRepository.fetch.httpsProxy or imageRepository.fetch.authorities; the operator retries";
+        "correct the network or the NetworkPolicy of the download pods. For a proxy, set imageRepository.fetch.httpsProxy; for \
+            a private certificate authority, set imageRepository.fetch.authorities. The operator retries";
     /// The server does not have the file or denies access.
     ServerRefused: MEDIA_FETCHED => "correct the URL, or provide the file on the server; the operator retries";
     /// The server reports a temporary failure.
-    ServerFailed: MEDIA_FETCHED => "none; the operator retries";
+    ServerFailed: MEDIA_FETCHED => "no action; the operator retries";
     /// The CD image is larger than imageRepository.fetch.maxSize.
     TooLarge: MEDIA_FETCHED => "raise imageRepository.fetch.maxSize in the operator's ConfigMap";
     /// The checksum of the file differs from the checksum in the VM.
     ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
-        "give the PVC vmop-image-repository an access mode with which pods can write (ReadWriteMany), and a volume that \
-        supports fsGroup or belongs to group 107";
+        "make the PVC vmop-image-repository writable for pods: use the access mode ReadWriteMany, and a volume that supports \
+            fsGroup or belongs to group 107";
     /// The image repository has no space for the CD image.
     RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "none if the server supports resumed downloads, because the operator retries; otherwise raise \
-        imageRepository.fetch.deadline in the operator's ConfigMap";
+        "raise imageRepository.fetch.deadline in the operator's ConfigMap; no action is needed if the server can resume \
+            downloads, because the operator retries";
     /// The download pod received a request to stop.
-    Interrupted: MEDIA_FETCHED => "none; the operator retries";
+    Interrupted: MEDIA_FETCHED => "no action; the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
-    FetchPodFailed: MEDIA_FETCHED => "none; the operator retries";
+    FetchPodFailed: MEDIA_FETCHED => "no action; the operator retries";
     /// The PVC vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the operator's ConfigMap)";
+    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the \
+        operator's ConfigMap)";
 }
 
 impl From<ReadyReason> for ConditionReason {
@@ -604,10 +386,10 @@ pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Conditio
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// The message of a VM whose guest is emulated, although acceleration was requested.
+/// The message of a VM with an emulated guest, although acceleration was requested.
 #[must_use]
 pub fn emulation(conditions: &[Condition]) -> Option<&str> {
-    // Reasons of VMs whose configuration requests emulation, or leaves the choice to QEMU.
+    // The configuration requests emulation, or leaves the choice to QEMU.
     let as_configured = [ConditionReason::TcgRequested, ConditionReason::Unset];
     find(conditions, ACCELERATED)
         .filter(|c| c.status == "False")

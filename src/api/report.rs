@@ -1,8 +1,8 @@
 //! The `VmReport` kind (`vmreports.vmoperator.jdrupes.org`): the report of a runner about its VM.
 //!
-//! The operator creates a report for each pod of a VM, with the pod's UID as its name. The runner writes the status of its report, and
-//! the operator copies checked fields into the status of the VM. A runner needs no permission for VMs, and cannot learn of other VMs:
-//! an API server can answer a patch with the patched object.
+//! The operator creates a report for each pod of a VM, with the pod's UID as its name. The runner writes the status of
+//! its report, and the operator copies checked fields into the status of the VM. A runner needs no permission for VMs,
+//! and cannot learn of other VMs: an API server can answer a patch with the patched object.
 //!
 //! All fields are limited, so that a report has at most 8 KiB.
 
@@ -47,7 +47,8 @@ pub const TEXTS_MAX: usize = 1600;
     namespaced,
     status = "VmReportStatus",
     derive = "PartialEq",
-    doc = "The report of a runner about its VM. Its name is the UID of the VM's pod. The operator creates it and copies it into the status of the VM.",
+    doc = "Report of a runner about its VM. The name of the report is the UID of the VM's pod. The operator creates the report \
+        and copies it into the status of the VM.",
     printcolumn(name = "VM", type_ = "string", json_path = ".spec.vm"),
     printcolumn(
         name = "Age",
@@ -87,20 +88,20 @@ pub struct VmReportStatus {
         inner(length(max = 39), regex(pattern = r"^[0-9A-Fa-f.:]+$"))
     )]
     pub guest_ips: Vec<String>,
-    /// Host of the connected SPICE client. Empty if none is connected.
+    /// Host of the connected SPICE client. Empty if no client is connected.
     #[schemars(length(max = 64), regex(pattern = r"^[0-9A-Za-z.:%_-]*$"))]
     pub console_client: String,
     /// User that the desktop agent has logged in to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128), regex(pattern = r"^[^\x00-\x1f]*$"))]
     pub logged_in_user: Option<String>,
-    /// Number of changes of the display's password; -1 if the display has no password.
+    /// Number of times that the display's password has changed; -1 if the display has no password.
     pub display_password_serial: i64,
     /// Operating system of the guest, as the guest agent reports it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "osinfo")]
     pub osinfo: BTreeMap<String, String>,
-    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest.
+    /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a reset.
     #[schemars(range(min = 0))]
     pub boots: i64,
     /// Number of resets of the guest.
@@ -196,12 +197,12 @@ fn limit_status(status: &mut JSONSchemaProps) {
         rule(
             texts,
             format!(
-                "the texts of a report have at most {TEXTS_MAX} bytes: shorten messages of conditions"
+                "the texts of a report must have at most {TEXTS_MAX} bytes in total; shorten the messages of conditions"
             ),
         ),
         rule(
             names,
-            format!("names in osinfo have at most {OSINFO_NAME_MAX} bytes: leave longer ones out"),
+            format!("names in osinfo must have at most {OSINFO_NAME_MAX} bytes; omit longer names"),
         ),
     ];
     status.x_kubernetes_validations = Some(rules.into_iter().flatten().collect());

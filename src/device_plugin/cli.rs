@@ -28,17 +28,17 @@ pub struct DevicePlugin {
     /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
-    /// Directory of the node for the plugin's own device nodes, mounted at the same path
+    /// Directory of the node in which the plugin creates device nodes for pods; mounted at the same path in its container
     #[arg(
         long,
         value_name = "DIRECTORY",
         default_value = "/run/vm-device-plugin"
     )]
     device_dir: PathBuf,
-    /// Level of the log: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// Format of the log: plain text, or one JSON object per line
+    /// Log format: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
     /// Accepted for manifests of earlier versions.
@@ -59,8 +59,8 @@ pub enum Fatal {
     DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.
     #[error(
-        "cannot use the kubelet's directory for device plugins {0}: {1}; name it with --plugin-dir, and mount it if this is a \
-         container"
+        "cannot use the kubelet's directory for device plugins {0}: {1}; name the directory with --plugin-dir, and mount it \
+         if the device plugin runs in a container"
     )]
     Directory(PathBuf, std::io::Error),
     /// The plugin has to register again.
@@ -89,14 +89,15 @@ impl DevicePlugin {
         let mut warnings = Vec::new();
         if !self.offer_without_device.is_empty() {
             warnings.push(
-                "--offer-without-device is deprecated; remove it, and set accelerator.kvmResource in the operator's ConfigMap to \
-                 vmoperator.jdrupes.org/kvm-if-present"
+                "the option --offer-without-device is deprecated; remove the option, and set accelerator.kvmResource in the \
+                    operator's ConfigMap to vmoperator.jdrupes.org/kvm-if-present"
                     .to_owned(),
             );
         }
         if self.slots.is_some() {
             warnings.push(format!(
-                "--slots has no effect, because each resource has {SLOTS} slots; remove it, and limit VMs by a ResourceQuota"
+                "the option --slots has no effect, because each resource has {SLOTS} slots; remove the option, and limit VMs by \
+                    a ResourceQuota"
             ));
         }
         warnings

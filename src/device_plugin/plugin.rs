@@ -48,17 +48,18 @@ impl Default for Timing {
 #[derive(Debug, thiserror::Error)]
 pub enum Stopped {
     /// The kubelet has started again.
-    #[error("the kubelet has restarted, because its socket {0} is a new one")]
+    #[error("the kubelet has restarted and has created its socket {0} again")]
     KubeletChanged(PathBuf),
     /// The socket was removed or replaced.
     #[error(
-        "the socket {0} was removed, or replaced by another device plugin; run only one DaemonSet vm-device-plugin, in \
-         kube-system"
+        "another process has removed or replaced the socket {0} of the device plugin; run only one DaemonSet vm-device-plugin, \
+            in kube-system"
     )]
     SocketReplaced(PathBuf),
     /// The kubelet has closed a stream, or has not opened it.
     #[error(
-        "the kubelet has requested the device lists of only {streams} of {resources} resources"
+        "the kubelet has requested the device lists of only {streams} of {resources} resources; the device plugin exits, so \
+            that it registers again"
     )]
     Disconnected {
         /// Streams to the kubelet.
@@ -67,7 +68,9 @@ pub enum Stopped {
         resources: usize,
     },
     /// The directory is not writable.
-    #[error("cannot use the kubelet's socket {0}: {1}; name its directory with --plugin-dir")]
+    #[error(
+        "cannot use the kubelet's socket {0}: {1}; name the directory of the socket with --plugin-dir"
+    )]
     Socket(PathBuf, io::Error),
     /// The kubelet does not accept a resource.
     #[error("the kubelet rejects the registration of the resource {0}: {1}")]
@@ -178,8 +181,8 @@ fn observe(host: &Host, devices: &[Device], present: &watch::Sender<HostDevices>
     for error in now.values().filter_map(|device| device.error.as_ref()) {
         tracing::warn!(
             error,
-            "cannot create a device node for pods, so the plugin offers the node's own device with its owner and mode; mount \
-             the directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
+            "cannot create a device node for pods, so pods get the node's own device with its owner and file mode; mount the \
+             directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
         );
     }
     present.send_replace(now);

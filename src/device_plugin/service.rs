@@ -71,8 +71,10 @@ impl Service {
                 let codec = ProstCodec::<ListAndWatchResponse, Empty>::default();
                 Grpc::new(codec).server_streaming(watch, request).await
             }
-            other => Status::unimplemented(format!("the device plugin has no method {other}"))
-                .into_http(),
+            other => Status::unimplemented(format!(
+                "the device plugin does not implement the kubelet's method {other}"
+            ))
+            .into_http(),
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum Error {
         source: kube::Error,
     },
     /// The name of a child is taken by an object that the primary object does not control.
-    #[error("{kind} {name} already exists, but this object does not control it")]
+    #[error("{kind} {name} already exists, but belongs to another owner")]
     OwnedByOther {
         /// Kind of the object.
         kind: &'static str,
@@ -32,7 +32,7 @@ pub enum Error {
         owner: Option<String>,
     },
     /// A child of a previous primary object with the same name still exists and will be deleted.
-    #[error("{kind} {name} belongs to a previous object with the same name; {next}")]
+    #[error("{kind} {name} of a deleted object with the same name still exists; {next}")]
     OwnedByPrevious {
         /// Kind of the object.
         kind: &'static str,
@@ -47,7 +47,7 @@ pub enum Error {
     )]
     Timeout(Duration),
     /// A defect of this program. Other objects are still reconciled.
-    #[error("internal error of the operator, which should be reported as a bug: {0}")]
+    #[error("internal error of the operator; report it as a bug: {0}")]
     Panic(String),
 }
 

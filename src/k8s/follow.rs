@@ -98,7 +98,7 @@ fn failed(cluster: &Cluster, resource: &'static str, error: &watcher::Error) {
     tracing::warn!(kind = resource, %error, "a watch has failed; the operator lists the objects again");
 }
 
-/// Reports primary objects whose children have changed.
+/// Reports primary objects with changed children.
 pub struct Changes<K: Resource<DynamicType = ()> + Clone + 'static> {
     store: Arc<PrimaryStore<K>>,
     sender: mpsc::UnboundedSender<ObjectKey>,

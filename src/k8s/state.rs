@@ -99,7 +99,7 @@ impl<T: Default> States<T> {
         content.failing -= usize::from(failures > 0);
     }
 
-    /// The number of objects whose last reconcile has failed.
+    /// The number of objects with a failed last reconcile.
     #[must_use]
     pub fn failing(&self) -> usize {
         self.lock().failing
@@ -126,7 +126,7 @@ impl<T: Default> States<T> {
         self.lock().queued.remove(key)
     }
 
-    /// The number of objects whose reconcile is due.
+    /// The number of objects with a reconcile that is due.
     #[must_use]
     pub fn waiting(&self, now: Instant) -> usize {
         let content = self.lock();

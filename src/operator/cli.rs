@@ -24,16 +24,16 @@ enum Command {
     Run(Run),
     /// Run the device plugin of a node, which offers /dev/kvm and /dev/net/tun to pods.
     DevicePlugin(DevicePlugin),
-    /// Write the VmAssignment in YAML that gives a user a VM of a pool: pipe it to kubectl apply -f -.
+    /// Print a VmAssignment in YAML, which assigns a VM of a pool to a user. To create it, pipe it to kubectl apply -f -.
     Assignment {
         /// Name of the VmPool.
         pool: String,
         /// Name of the user.
         user: String,
     },
-    /// Write the custom resource definitions in YAML.
+    /// Print the custom resource definitions in YAML.
     Crds {
-        /// Directory for one file per definition [default: write all to standard output].
+        /// Directory for the output, with one file for each definition [default: standard output].
         #[arg(long)]
         dir: Option<PathBuf>,
     },

@@ -29,7 +29,7 @@ pub(super) enum Fatal {
     #[error("cannot serialize a custom resource definition: {0}")]
     Yaml(#[from] Box<serde_saphyr::ser::Error>),
     #[error(
-        "cannot start the threads of the operator: {0}; check the limit of processes of the pod"
+        "cannot start the threads of the operator: {0}; raise the limit of processes of the pod (podPidsLimit of the kubelet)"
     )]
     Runtime(std::io::Error),
     #[error("cannot install signal handlers: {0}")]

@@ -55,14 +55,14 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
         return (StatusCode::OK, "ok".to_owned());
     }
     let mut text = format!(
-        "the operator waits for the first list of these kinds: {}",
+        "the operator is not ready, because it has not received the first list of these kinds of objects: {}",
         missing.join(", ")
     );
     let unknown = pages.registry.unknown();
     if !unknown.is_empty() {
         let unknown = unknown.join(", ");
         text += &format!(
-            "; the API server does not know {unknown}; install their definitions: kubectl apply -f crds/"
+            "; the API server does not know {unknown}; install the CRDs: kubectl apply -f crds/"
         );
     }
     (StatusCode::SERVICE_UNAVAILABLE, text)
@@ -147,7 +147,7 @@ mod tests {
         let (_, text) = get(&ctx, "/readyz").await;
         assert_eq!(
             text,
-            "the operator waits for the first list of these kinds: secrets"
+            "the operator is not ready, because it has not received the first list of these kinds of objects: secrets"
         );
         ctx.caches.secrets.watched(watcher::Event::InitDone);
         assert_eq!(get(&ctx, "/readyz").await.0, StatusCode::OK);

@@ -46,10 +46,11 @@ pub(super) struct Run {
     /// Address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// Level of the log: error, warn, info, debug or trace; a .level in logging.properties beside the configuration takes precedence
+    /// Log level: error, warn, info, debug or trace; .level in the file logging.properties, in the configuration's
+    /// directory, has priority
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
-    /// Format of the log: plain text, or one JSON object per line
+    /// Log format: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
 }
@@ -87,7 +88,9 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
         match operate_with(config.clone(), &run.controllers, &process).await? {
             End::Stopped => return Ok(()),
             End::Reconfigured(changed) => {
-                tracing::info!("the configuration has changed; starting again with it");
+                tracing::info!(
+                    "the configuration has changed; the controllers start again with the new configuration"
+                );
                 config = *changed;
             }
             End::NoLeader(lost) => {

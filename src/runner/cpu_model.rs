@@ -16,11 +16,11 @@ pub fn explain(outcome: Outcome, file: &Path, model: &str) -> Outcome {
     let says = |sign: &str| outcome.message.contains(sign);
     let hint = match outcome.reason {
         EndReason::StartFailed if NO_MODEL.iter().any(|sign| says(sign)) => {
-            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help of the runner's \
-             image prints"
+            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help prints in the \
+             runner's image"
         }
         EndReason::StartFailed if says(NO_FEATURE) => {
-            "correct the features after the commas of the model"
+            "correct the CPU features, which follow the model after commas"
         }
         _ => return outcome,
     };
@@ -69,7 +69,7 @@ mod tests {
             ("Host doesn't support requested features", "use host"),
             (
                 "Property 'x-x86_64-cpu.y' not found",
-                "correct the features",
+                "correct the CPU features",
             ),
         ] {
             let explained = explain(

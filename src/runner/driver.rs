@@ -201,7 +201,7 @@ impl Driver {
         ));
         tracing::info!(
             ms_since_start = process_start.elapsed().as_millis() as u64,
-            "QEMU was started"
+            "the runner has started QEMU"
         );
         let driver = Self {
             process_start,

@@ -65,7 +65,8 @@ impl Problem {
 /// Describes the exit of a program, given its exit code or its negative signal.
 pub fn describe_exit(status: i32) -> String {
     match status {
-        -9 => "signal 9 (SIGKILL): it was killed, or the pod has run out of memory".to_owned(),
+        -9 => "signal 9 (SIGKILL): another process has killed the program, or the pod has run out of memory"
+            .to_owned(),
         signal if signal < 0 => format!("signal {}", -signal),
         code => format!("exit code {code}"),
     }
@@ -98,8 +99,8 @@ impl Invalid {
         }
     }
 
-    /// A value that is not allowed. `allowed` describes the allowed values.
-    pub fn value(key: impl Into<String>, value: &str, allowed: &str) -> Self {
-        Self::new(key, format!("{value:?} is not allowed; use {allowed}"))
+    /// A value that is not allowed. `next_step` names the allowed values.
+    pub fn value(key: impl Into<String>, value: &str, next_step: &str) -> Self {
+        Self::new(key, format!("{value:?} is not allowed; {next_step}"))
     }
 }

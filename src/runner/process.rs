@@ -75,7 +75,7 @@ pub fn start(
     let failure = |program: &'static str| {
         move |error: io::Error| {
             Failure::start(format!(
-                "{program} cannot be started: {error}; check that the runner's image contains it"
+                "the runner cannot start {program}: {error}; check that the runner's image contains the program"
             ))
         }
     };

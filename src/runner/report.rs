@@ -1,11 +1,11 @@
 //! (client) Reports the VM's status to the API server. Only the newest status counts, and no other task waits for it.
 //!
-//! The pod's environment selects the target: the `VmReport` with the pod's UID as its name, or the VM in pods of operators that have
-//! no `VmReport`. The operator creates the report, copies it into the VM's status and publishes the events. While the report does
-//! not exist, the runner retries, because the operator has not created it yet.
+//! The pod's environment selects the target: the `VmReport` with the pod's UID as its name, or the VM in pods of
+//! operators that have no `VmReport`. The operator creates the report, copies it into the VM's status and publishes the
+//! events. While the report does not exist, the runner retries, because the operator has not created it yet.
 //!
-//! Invariants: it writes the runner's own fields only, to its report or to the VM with the configured UID. An unreachable API server
-//! delays the report and nothing else.
+//! Invariants: it writes the runner's own fields only, to its report or to the VM with the configured UID. An
+//! unreachable API server delays the report and nothing else.
 
 use crate::api::vm::names;
 use crate::api::{VirtualMachine, VmReport};
@@ -100,7 +100,8 @@ impl Reporter {
         } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
-            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the last status of the VM was not written, because the API server did not answer in time");
+            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner could not write the last status of the VM, because the \
+                API server did not answer in time");
         }
     }
 }

@@ -183,7 +183,7 @@ async fn start_machine(
     }
 }
 
-/// The paths that the runner needs besides those of the VM.
+/// The paths that the runner needs in addition to those of the VM.
 async fn paths(
     config: &RunnerConfig,
     path: &Path,
@@ -243,8 +243,7 @@ fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
     let result: io::Result<_> = taps.iter().map(duplicate).collect();
     result.map_err(|error| {
         Failure::start(format!(
-            "the runner cannot duplicate the tap devices, which a second start without KVM would need: {error}; raise the \
-             pod's limit of open files"
+            "the runner cannot duplicate the file descriptors of the tap devices: {error}; raise the pod's limit of open files"
         ))
     })
 }
@@ -500,8 +499,8 @@ fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
     let namespace = config.namespace.clone().or_else(of_pod);
     if namespace.is_none() {
         tracing::warn!(
-            "the runner writes no status and no events of the VM, because it does not run in a pod and the configuration has \
-             no namespace; set the key `namespace`"
+            "the runner does not report the VM's status and events, because it does not run in a pod and the configuration has \
+                no namespace; to get reports, set the key namespace in the configuration"
         );
     }
     Some(Identity {

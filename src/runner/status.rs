@@ -74,7 +74,7 @@ pub struct Observed {
     pub password_problem: Option<Problem>,
     /// Whether QEMU runs without a QMP connection, so that no change can be applied.
     pub monitor_lost: bool,
-    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest.
+    /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a reset.
     pub boots: i64,
     /// Number of resets of the guest.
     pub resets: i64,
@@ -127,13 +127,13 @@ impl Observed {
                 conditions::CONSOLE_CONNECTED,
                 true,
                 ConditionReason::Connected,
-                &format!("a console is connected from {host}"),
+                &format!("a console client is connected from {host}"),
             ),
             (None, true) => wanted(
                 conditions::CONSOLE_CONNECTED,
                 false,
                 ConditionReason::Disconnected,
-                "no console is connected",
+                "no console client is connected",
             ),
             (_, false) => wanted(conditions::CONSOLE_CONNECTED, false, stopped.0, stopped.1),
         };
@@ -247,12 +247,12 @@ impl Announcement {
             Self::ConsoleConnected(host) => (
                 "ConsoleConnectionUpdate",
                 "ConsoleConnected",
-                format!("a console is connected from {host}"),
+                format!("a console client is connected from {host}"),
             ),
             Self::ConsoleDisconnected(host) => (
                 "ConsoleConnectionUpdate",
                 "ConsoleDisconnected",
-                format!("the console from {host} is disconnected"),
+                format!("the console client at {host} has disconnected"),
             ),
             Self::TpmEnded(what) => (
                 "StatusUpdate",
@@ -280,257 +280,10 @@ pub fn phase_reason(phase: Phase) -> (ConditionReason, &'static str) {
         Phase::Starting => (ConditionReason::RunnerStarted, "QEMU starts"),
         Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),
         Phase::Booted => (ConditionReason::VmBooted, "the guest agent has answered"),
-        Phase::Terminating => (ConditionReason::VmTerminating, "the guest shuts down"),
+        Phase::Terminating => (ConditionReason::VmTerminating, "the guest is shutting down"),
         Phase::Stopped => (ConditionReason::VmStopped, "the VM is shut down"),
     }
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::*;
-
-    pub fn identity() -> Identity {
-        Identity {
-            name: "test-vm".to_owned(),
-            namespace: "ns".to_owned(),
-            uid: Some("uid-1".to_owned()),
-            node_name: Some("node-1".to_owned()),
-            pod_ip: Some("10.1.2.3".to_owned()),
-            pod_uid: None,
-        }
-    }
-
-    pub fn observed(phase: Phase) -> Observed {
-        Observed {
-            phase,
-            generation: Some(3),
-            cpus: 2,
-            guest_cpus: None,
-            ram: Bytes(1 << 30),
-            osinfo: None,
-            addresses: Vec::new(),
-            console: None,
-            password_serial: 1,
-            acceleration: Acceleration::Tcg,
-            login_wanted: None,
-            desktop: Desktop::default(),
-            cpu_problem: None,
-            memory_problem: None,
-            stalled: None,
-            disk_error: None,
-            media: None,
-            tpm: None,
-            reset_request: None,
-            config_problem: None,
-            password_problem: None,
-            monitor_lost: false,
-            boots: 0,
-            resets: 0,
-            console_connections: 0,
-            qemu_silent: false,
-        }
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
-
-    #[test]
-    fn a_running_machine_with_everything() {
-        let mut observed = observed(Phase::Booted);
-        observed.osinfo = json!({"id": "debian"}).as_object().cloned();
-        observed.addresses = vec!["10.0.2.15".to_owned()];
-        observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
-        observed.login_wanted = Some("anna".to_owned());
-        observed.desktop = Desktop {
-            connected: true,
-            user: Some("anna".to_owned()),
-            problem: None,
-        };
-        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no room"));
-        observed.memory_problem = Some("no driver".to_owned());
-        observed.media = Some(Some(Problem::new(
-            ConditionReason::ImageMissing,
-            "CD drive 0: a.iso is not there",
-        )));
-        observed.tpm = Some(Some(Problem::new(
-            ConditionReason::TpmEnded,
-            "the machine's TPM has ended",
-        )));
-        observed.reset_request = Some(7);
-        observed.stalled = Some(Problem::new(
-            ConditionReason::DiskFull,
-            "there is no room left for disk /dev/x",
-        ));
-        observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
-        insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
-    }
-
-    #[test]
-    fn a_stopped_machine_keeps_no_field_of_its_run() {
-        let mut observed = observed(Phase::Stopped);
-        observed.osinfo = json!({"id": "debian"}).as_object().cloned();
-        observed.addresses = vec!["10.0.2.15".to_owned()];
-        observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
-        insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
-    }
-
-    #[test]
-    fn each_reason_why_a_configuration_is_not_in_effect_is_told_and_the_worst_is_first() {
-        let mut observed = observed(Phase::Booted);
-        let reported = |observed: &Observed| {
-            let reported = observed.config_in_sync();
-            (reported.status, reported.reason, reported.message)
-        };
-        assert_eq!(
-            reported(&observed),
-            (true, ConditionReason::Applied, String::new())
-        );
-        observed.config_problem = Some(ConfigProblem::RestartNeeded("later".to_owned()));
-        observed.password_problem = Some(Problem::new(ConditionReason::PasswordNotSet, "refused"));
-        assert_eq!(
-            reported(&observed),
-            (
-                false,
-                ConditionReason::PasswordNotSet,
-                "refused; later".to_owned()
-            )
-        );
-        observed.config_problem = Some(ConfigProblem::Invalid("wrong".to_owned()));
-        observed.monitor_lost = true;
-        let (status, reason, message) = reported(&observed);
-        assert!(
-            !status
-                && reason == ConditionReason::InvalidConfig
-                && message.starts_with("wrong; refused; QEMU has closed its QMP connection"),
-            "{message}"
-        );
-        (observed.config_problem, observed.password_problem) = (None, None);
-        assert_eq!(reported(&observed).1, ConditionReason::MonitorLost);
-    }
-
-    #[test]
-    fn cpus_are_those_that_the_guest_uses() {
-        let mut observed = observed(Phase::Booted);
-        observed.guest_cpus = Some(2);
-        assert!(observed.cpus_in_sync().status);
-        observed.guest_cpus = Some(1);
-        let reported = observed.cpus_in_sync();
-        assert_eq!(
-            (reported.status, reported.reason),
-            (false, ConditionReason::NotFollowed)
-        );
-        assert!(
-            reported.message.contains("only 1 of its 2 CPUs"),
-            "{}",
-            reported.message
-        );
-        assert_eq!(
-            observed.object(&identity(), &[], at(10)).0["status"]["cpus"],
-            1
-        );
-    }
-
-    #[test]
-    fn cpus_of_a_paused_guest_are_not_in_sync() {
-        let mut observed = observed(Phase::Booted);
-        assert!(observed.cpus_in_sync().status);
-        observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, "no answer"));
-        observed.stalled = Some(Problem::new(ConditionReason::DiskFull, "no room"));
-        let reported = observed.cpus_in_sync();
-        assert_eq!(
-            (reported.status, reported.reason),
-            (false, ConditionReason::GuestPaused)
-        );
-        observed.stalled = None;
-        assert_eq!(observed.cpus_in_sync().reason, ConditionReason::NotFollowed);
-    }
-
-    #[test]
-    fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
-        let (action, reason, note) = Announcement::ConsoleConnected("10.0.0.9".to_owned()).texts();
-        assert_eq!(
-            (action, reason),
-            ("ConsoleConnectionUpdate", "ConsoleConnected")
-        );
-        assert!(note.contains("10.0.0.9"));
-    }
-
-    #[test]
-    fn an_emulation_that_nobody_has_configured_is_a_warning_with_the_cause() {
-        let problem = Problem::new(ConditionReason::KvmFailed, "QEMU has aborted");
-        let announcement = Announcement::Emulated(problem.clone());
-        let (_, reason, note) = announcement.texts();
-        assert_eq!(
-            (reason, note.as_str(), announcement.is_warning()),
-            (
-                "KvmFailed",
-                "the guest is emulated, which is slow: QEMU has aborted",
-                true
-            )
-        );
-        let mut observed = observed(Phase::Booted);
-        observed.acceleration = Acceleration::TcgFallback(problem);
-        let accelerated = observed.accelerated();
-        assert_eq!(
-            (accelerated.reason.as_str(), accelerated.message),
-            (reason, note)
-        );
-    }
-
-    #[test]
-    fn b18_a_login_is_one_when_the_wanted_user_is_there() {
-        let mut observed = observed(Phase::Booted);
-        let mut login = |wanted: Option<&str>, desktop: (bool, Option<&str>, Option<&str>)| {
-            observed.login_wanted = wanted.map(str::to_owned);
-            let (connected, user, problem) = desktop;
-            observed.desktop = Desktop {
-                connected,
-                user: user.map(str::to_owned),
-                problem: problem.map(str::to_owned),
-            };
-            let wanted = observed.desktop_conditions().1;
-            (wanted.status, wanted.reason)
-        };
-        assert_eq!(
-            login(None, (true, None, None)),
-            (false, ConditionReason::NotRequested)
-        );
-        assert_eq!(
-            login(Some("anna"), (false, None, None)),
-            (false, ConditionReason::VmopAgentDisconnected)
-        );
-        assert_eq!(
-            login(Some("anna"), (true, None, None)),
-            (false, ConditionReason::Processing)
-        );
-        assert_eq!(
-            login(Some("anna"), (true, Some("berta"), None)),
-            (false, ConditionReason::Processing)
-        );
-        assert_eq!(
-            login(Some("anna"), (true, None, Some("451"))),
-            (false, ConditionReason::LoginFailed)
-        );
-        assert_eq!(
-            login(Some("anna"), (true, Some("anna"), None)),
-            (true, ConditionReason::LoggedIn)
-        );
-    }
-
-    #[test]
-    fn a_transition_has_the_time_of_its_first_report() {
-        let (_, first) = observed(Phase::Booting).object(&identity(), &[], at(10));
-        let (_, second) = observed(Phase::Booted).object(&identity(), &first, at(20));
-        let time = |type_| {
-            conditions::find(&second, type_)
-                .unwrap()
-                .last_transition_time
-                .0
-        };
-        assert_eq!(
-            (time(conditions::RUNNING), time(conditions::BOOTED)),
-            (at(10), at(20))
-        );
-    }
-}
+pub mod tests;

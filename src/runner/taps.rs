@@ -16,12 +16,12 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 format!("{key}: the runner cannot open {TUN} as uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: the runner cannot create a tap device: {error}; give the pod the capability NET_ADMIN and the \
+                "{key}: the runner cannot create a tap device: {error}; run the pod with the capability NET_ADMIN and the \
                  command {}",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {
-                let hint = "create the bridge on the node, or select a node that has it (spec.nodeSelector)";
+                let hint = "create the bridge on the node, or select a node with this bridge (spec.nodeSelector)";
                 format!("{key}: the runner cannot attach the tap device to the bridge {bridge:?}: {error}; {hint}")
             }
         })
@@ -32,15 +32,15 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
 fn device_hint(error: Errno) -> &'static str {
     match error {
         Errno::NOENT => {
-            "set tap.tunResource or tap.hostPath in the operator's ConfigMap, which give the pod the device"
+            "to give the device to pods, set tap.tunResource or tap.hostPath in the operator's ConfigMap"
         }
         Errno::NODEV | Errno::NXIO => "load the kernel module tun on the node (modprobe tun)",
         Errno::ACCESS => {
             "give all users access to the device on the node (chmod 666), or set tap.tunResource in the operator's ConfigMap, \
-             which uses a device plugin"
+             so that a device plugin gives the device to pods"
         }
         _ => {
-            "set tap.tunResource in the operator's ConfigMap, which gives the pod the device by a device plugin"
+            "set tap.tunResource in the operator's ConfigMap, so that a device plugin gives the device to pods"
         }
     }
 }

@@ -30,17 +30,16 @@ const CONSOLE_KEYS: [&str; 3] = [
 const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
-        "this key has no effect, because the operator sends no traces; remove it, and use the metric \
-         vm_operator_vm_start_seconds",
+        "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \
+         vm_operator_vm_start_seconds shows how long VMs take to start",
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; the web consoles of the Java VM-Operator read it",
+        "this key has no effect in the operator; only the web consoles of the Java VM-Operator read it",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect; move it to /Manager./Controller./Reconciler./DisplaySecretReconciler, where web consoles \
-         read it",
+        "this key has no effect here; for web consoles, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
     ),
 ];
 
@@ -49,7 +48,8 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 pub enum SettingsError {
     /// The file cannot be read.
     #[error(
-        "cannot read the configuration file {0}: {1}; name the file with --config, or mount the ConfigMap vm-operator there"
+        "cannot read the configuration file {0}: {1}; mount the ConfigMap vm-operator at this path, or name another file with \
+            --config"
     )]
     Unreadable(String, std::io::Error),
     /// The text is not YAML, or a value is not allowed. The message names file, line, key and the allowed values.
@@ -113,7 +113,7 @@ impl ConfigFile {
                 Ok(settings) => return Self { settings, ..self },
                 Err(error) => {
                     tracing::error!(
-                        "the changed configuration cannot be used, so the previous one remains in use: {error}"
+                        "the operator cannot use the changed configuration and continues with the previous one: {error}"
                     )
                 }
             }
@@ -171,8 +171,8 @@ impl Settings {
             })?
             .manager
             .controller;
-        if let Some((key, values)) = settings.violation() {
-            let message = format!("the value is not allowed; use {values}");
+        if let Some((key, next_step)) = settings.violation() {
+            let message = format!("the value is not allowed; {next_step}");
             return Err(SettingsError::Invalid(about(
                 &format!("/Manager./Controller.{key}"),
                 &message,
@@ -190,7 +190,7 @@ impl Settings {
             .unwrap_or_default();
         if let Some(line) = logging::level(properties).1.first() {
             let message = format!(
-                "the line {line:?} has no effect, because only .level has one; remove the line"
+                "the line {line:?} has no effect, because the operator reads only .level; remove the line"
             );
             warnings.push(about(
                 "/Manager./Controller./Reconciler.loggingProperties",

@@ -5,6 +5,7 @@
 //! The comments of the fields are their descriptions in `docs/reference.md`.
 
 mod file;
+mod limits;
 #[cfg(test)]
 mod tests;
 
@@ -61,9 +62,10 @@ pub struct Reconciler {
     /// Prefixes of images that runnerImage replaces. A VM with another image of the Java VM-Operator's runner retains its image.
     /// It also retains the pod of the Java VM-Operator: privileged, root, in the node's network.
     pub replaced_images: Vec<String>,
-    /// Images of runners that get rights beyond Pod Security `restricted` if a VM needs them: tap networks, `accelerator.privileged`,
-    /// `deviceAccess: root`. An entry without a tag covers each tag and digest; an entry that ends with `/` covers all images below it.
-    /// runnerImage is always trusted. With an empty replacedImages, the images of the Java VM-Operator's runner are trusted too.
+    /// Images of runners that get rights beyond Pod Security `restricted` if a VM needs them: tap networks,
+    /// `accelerator.privileged`, `deviceAccess: root`. An entry without a tag covers each tag and digest; an entry that
+    /// ends with `/` covers all images below it. runnerImage is always trusted. With an empty replacedImages, the
+    /// images of the Java VM-Operator's runner are trusted too.
     pub trusted_images: Vec<String>,
     /// PVC for CD images, shared by all VMs of the namespace.
     pub image_repository: ImageRepository,
@@ -73,9 +75,10 @@ pub struct Reconciler {
     pub accelerator: Accelerator,
     /// Tap networks, which are on bridges of the nodes.
     pub tap: Tap,
-    /// The record of a shutdown by the guest of a VM with `guestShutdownStops`. `spec`: the operator sets the VM's `spec.vm.state` to
-    /// `Stopped`, as the Java VM-Operator does. `status`: the operator writes `status.guestShutdown` and no field of the spec, so that
-    /// GitOps tools do not start the VM again. The VM stays stopped until its spec changes.
+    /// The record of a shutdown by the guest of a VM with `guestShutdownStops`. `spec`: the operator sets the VM's
+    /// `spec.vm.state` to `Stopped`, as the Java VM-Operator does. `status`: the operator writes `status.guestShutdown`
+    /// and no field of the spec, so that GitOps tools do not start the VM again. The VM stays stopped until its spec
+    /// changes.
     pub guest_shutdown_record: GuestShutdownRecord,
     /// Access of VMs to block devices. `cri`: the container runtime of the node gives the devices to the pod's user. `root`: VMs
     /// run as root, the owner of the devices, without any capabilities.
@@ -132,9 +135,9 @@ pub struct RunnerDataPvc {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskPvc {
-    /// Volume mode of the PVCs of disks without `volumeMode`: `Block` for block devices, or `Filesystem` for image files, for storage
-    /// classes without block volumes, such as local-path and NFS. The mode applies to new PVCs only. With `Filesystem`, each disk
-    /// needs a size.
+    /// Volume mode of the PVCs of disks without `volumeMode`: `Block` for block devices, or `Filesystem` for image
+    /// files, for storage classes without block volumes, such as local-path and NFS. The mode applies to new PVCs only.
+    /// With `Filesystem`, each disk needs a size.
     pub volume_mode: VolumeMode,
 }
 
@@ -184,7 +187,7 @@ impl<'de> Deserialize<'de> for LoadBalancerService {
         }
         let problem = || {
             D::Error::custom(
-                "use true, false, or a map with labels and annotations, with values that are texts",
+                "use true, false, or an object with labels and annotations; their values must be strings",
             )
         };
         let mut value = Value::deserialize(deserializer)?;
@@ -450,184 +453,4 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
 
 fn quantity<S: Serializer>(size: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&size.to_quantity())
-}
-
-impl Settings {
-    /// The first value that is not allowed: its key below `/Controller`, and the allowed values.
-    fn violation(&self) -> Option<(String, &'static str)> {
-        if !self.namespace.as_deref().is_none_or(is_namespace) {
-            return Some(("namespace".to_owned(), "the name of a namespace"));
-        }
-        self.reconciler
-            .violation()
-            .map(|(key, values)| (format!("/Reconciler.{key}"), values))
-    }
-}
-
-impl Reconciler {
-    /// The first value that is not allowed: its key below `/Reconciler`, and the allowed values.
-    fn violation(&self) -> Option<(&'static str, &'static str)> {
-        const WEEK: u64 = 7 * 24 * 3600;
-        const PULL_POLICIES: [&str; 3] = ["Always", "Never", "IfNotPresent"];
-        const MODES: [&str; 4] = [
-            "ReadOnlyMany",
-            "ReadWriteMany",
-            "ReadWriteOnce",
-            "ReadWriteOncePod",
-        ];
-        const MODE_LIST: &str = "a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
-        const PROXY: &str = "an address such as http://proxy.example.org:3128; a proxy with user and password belongs in \
-                             the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
-        const RESOURCE: &str = "a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
-        let Self {
-            runner_image,
-            image_repository: repository,
-            accelerator,
-            tap,
-            ..
-        } = self;
-        let fetch = &repository.fetch;
-        let authorities = &fetch.authorities;
-        let any = |text: &Option<String>, is_legal: fn(&str) -> bool| {
-            text.as_deref().is_none_or(is_legal)
-        };
-        let all = |texts: &[String], allowed: &[&str]| {
-            texts.iter().all(|text| allowed.contains(&text.as_str()))
-        };
-        let is_pull_policy = PULL_POLICIES.contains(&runner_image.pull_policy.as_str());
-        let has_modes =
-            all(&repository.access_modes, &MODES) && !repository.access_modes.is_empty();
-        let is_complete =
-            authorities.config_map.is_some() || *authorities == Authorities::default();
-        let has_one_device = !accelerator.privileged || accelerator.kvm_resource.is_none();
-        let has_device = accelerator.privileged || accelerator.kvm_resource.is_some();
-        let limits = [
-            (
-                "cpuOvercommit",
-                self.cpu_overcommit > 0.0,
-                "a number above 0, such as 2",
-            ),
-            (
-                "ramOvercommit",
-                self.ram_overcommit > 0.0,
-                "a number above 0, such as 1.25",
-            ),
-            (
-                "runnerImage.pullPolicy",
-                is_pull_policy,
-                "Always, Never or IfNotPresent",
-            ),
-            (
-                "imageRepository.size",
-                repository.size.0 > 0,
-                "a size such as 20Gi",
-            ),
-            ("imageRepository.accessModes", has_modes, MODE_LIST),
-            (
-                "imageRepository.fetch.schemes",
-                all(&fetch.schemes, &SCHEMES),
-                "a list with https, http or both",
-            ),
-            (
-                "imageRepository.fetch.maxSize",
-                fetch.max_size.0 > 0,
-                "a size such as 20Gi",
-            ),
-            (
-                "imageRepository.fetch.deadline",
-                (1..=WEEK).contains(&fetch.deadline),
-                "1 to 604800 seconds",
-            ),
-            (
-                "imageRepository.fetch.startDeadline",
-                fetch.start_deadline <= WEEK,
-                "0 to 604800 seconds",
-            ),
-            (
-                "imageRepository.fetch.httpProxy",
-                any(&fetch.http_proxy, is_proxy),
-                PROXY,
-            ),
-            (
-                "imageRepository.fetch.httpsProxy",
-                any(&fetch.https_proxy, is_proxy),
-                PROXY,
-            ),
-            (
-                "imageRepository.fetch.proxySecret",
-                any(&fetch.proxy_secret, is_name),
-                "the name of a Secret",
-            ),
-            (
-                "imageRepository.fetch.authorities.configMap",
-                any(&authorities.config_map, is_name),
-                "the name of a ConfigMap",
-            ),
-            (
-                "imageRepository.fetch.authorities.key",
-                is_name(&authorities.key),
-                "the name of a key in the ConfigMap",
-            ),
-            (
-                "imageRepository.fetch.authorities",
-                is_complete,
-                "key together with configMap, which names the ConfigMap that contains the key",
-            ),
-            (
-                "accelerator.kvmResource",
-                any(&accelerator.kvm_resource, is_resource),
-                RESOURCE,
-            ),
-            (
-                "accelerator.privileged",
-                has_one_device,
-                "false, because kvmResource already gives pods /dev/kvm, or remove kvmResource",
-            ),
-            (
-                "accelerator.policy",
-                has_device || accelerator.policy != Policy::Kvm,
-                "auto or tcg, or set kvmResource or privileged: true, which give pods /dev/kvm",
-            ),
-            (
-                "tap.tunResource",
-                is_resource(&tap.tun_resource),
-                "a resource such as vmoperator.jdrupes.org/tun",
-            ),
-        ];
-        limits
-            .into_iter()
-            .find(|(_, holds, _)| !holds)
-            .map(|(key, _, values)| (key, values))
-    }
-}
-
-fn is_namespace(text: &str) -> bool {
-    let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=63).contains(&text.len()) && text.chars().all(is_legal)
-}
-
-/// Whether the text is a name of an object or a key in it.
-fn is_name(text: &str) -> bool {
-    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    !text.is_empty() && text.chars().all(is_legal)
-}
-
-/// Whether the text is an extended resource, which has a domain before its name.
-fn is_resource(text: &str) -> bool {
-    text.split_once('/')
-        .is_some_and(|(domain, name)| is_name(domain) && is_name(name))
-}
-
-/// Whether the text is the URL of a proxy. Connections to proxies have no TLS. A password is not allowed, because it would be
-/// readable in the ConfigMap and in the pods.
-fn is_proxy(text: &str) -> bool {
-    text.parse::<http::Uri>().is_ok_and(|uri| {
-        uri.scheme_str() == Some("http")
-            && uri.host().is_some_and(|host| !host.is_empty())
-            && !uri
-                .authority()
-                .is_some_and(|authority| authority.as_str().contains('@'))
-            && uri.path() == "/"
-            && uri.query().is_none()
-    })
 }

@@ -21,7 +21,7 @@ pub fn interrupt_with_parent(command: &mut Command) {
             Err(io::Error::from(Errno::SRCH))
         }
     };
-    // SAFETY: the closure makes two system calls, which neither allocate nor take a lock.
+    // SAFETY: the closure makes two system calls, which do not allocate and take no lock.
     unsafe { command.pre_exec(request) };
 }
 
@@ -41,6 +41,6 @@ pub fn block_sigterm(command: &mut Command) {
             error => Err(io::Error::from_raw_os_error(error)),
         }
     };
-    // SAFETY: the closure makes one system call, which neither allocates nor takes a lock.
+    // SAFETY: the closure makes one system call, which does not allocate and takes no lock.
     unsafe { command.pre_exec(block) };
 }

@@ -71,21 +71,24 @@ impl Default for Metrics {
         let backoff = Family::<ControllerLabel, Gauge>::default();
         let (watch_restarts, undecodable) = (Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
-        let help = "Requests to the API server, by verb and resource as RBAC names them, and by the HTTP status code; error: no response";
+        let help = "Requests to the API server, by RBAC verb, resource and HTTP status code; the code is error if there was no \
+            response";
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register(
             "leader",
-            "Whether this operator is the leader: 1 if so, else 0",
+            "1 if this operator is the leader, else 0",
             leader.clone(),
         );
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
-        let help = "1 for each condition of each VM, by its status; Accelerated is left out if emulation is configured";
+        let help = "Conditions of each VM, by type and status; the value is always 1. Accelerated is missing if the \
+            configuration requests emulation";
         let vm_conditions = ScrapedGauge::new("vm_condition", help);
-        let help = "1 for each VM, with its node, its desired state, the reason of its condition Ready, and its runner's version";
+        let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; the \
+            value is always 1";
         let vm_info = ScrapedGauge::new("vm_info", help);
-        let help = "Failed starts and unexpected ends of each VM since it last ran for 10 min";
+        let help = "Failed starts and unexpected stops of each VM since it last ran for 10 min";
         let vm_restarts = ScrapedGauge::new("vm_restarts", help);
         for metric in [&vm_conditions, &vm_info, &vm_restarts] {
             registry.register_collector(Box::new(metric.clone()));
@@ -114,7 +117,7 @@ impl Default for Metrics {
         );
         registry.register(
             "backoff_objects",
-            "Objects that wait after a failed reconcile",
+            "Objects that wait for a retry after a failed reconcile",
             backoff.clone(),
         );
         registry.register(
@@ -124,7 +127,7 @@ impl Default for Metrics {
         );
         registry.register(
             "undecodable_vms",
-            "VMs that cannot be decoded",
+            "VMs that the operator cannot decode",
             undecodable.clone(),
         );
         let help = "1 if the newest configuration file is in use, 0 if it is invalid";

@@ -54,7 +54,7 @@ impl PoolMetrics {
         );
         registry.register(
             "pool_conflicts",
-            "Writes of the pool controller that another write has preceded",
+            "Writes of the pool controller that the API server has rejected because of an earlier write",
             metrics.conflicts.clone(),
         );
         metrics

@@ -2,8 +2,8 @@
 //!
 //! It reads each path of each file: `use` declarations with re-exports, full paths in code, and paths in the arguments
 //! of macros.
-//! In each folder, its files and subfolders must not form a circle. A file `x.rs` and its folder `x/` count as one. The folder's own
-//! `mod.rs` is left out: it declares the others.
+//! In each folder, its files and subfolders must not form a circle. A file `x.rs` and its folder `x/` count as one. The
+//! folder's own `mod.rs` is left out: it declares the others.
 
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
@@ -361,7 +361,7 @@ fn folders_have_no_circles() {
     );
 }
 
-/// Sources with two layers, whose file `k8s/a.rs` has the given text.
+/// Sources with two layers. The file `k8s/a.rs` has the given text.
 fn planted(text: &str) -> Sources {
     let mut sources = Sources::default();
     for module in ["", "api", "k8s", "k8s::b", "controllers", "controllers::vm"] {

@@ -52,7 +52,7 @@ const PAGES: [&str; 4] = [
     "SECURITY.md",
 ];
 
-/// Fields with objects of Kubernetes, whose descriptions are not of this project.
+/// Fields with objects of Kubernetes. Their descriptions are not of this project.
 const KUBERNETES_FIELDS: [&str; 8] = [
     "affinity",
     "conditions",

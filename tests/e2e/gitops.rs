@@ -1,4 +1,4 @@
-//! VMs whose manifests are in Git: applied again and again, and pruned. Also a VM on a named node, and the removal of the operator.
+//! VMs with manifests in Git: applied repeatedly, and pruned. Also a VM on a named node, and the removal of the operator.
 
 use super::harness::vm::{BOOT, SHUTDOWN, disk_labels, ready_reason, tiny, uid};
 use super::harness::{console, e2e_with, kubectl};

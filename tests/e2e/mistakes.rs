@@ -63,7 +63,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
             .await
             .unwrap_err();
         assert!(
-            error.contains("spec.vm.maximumRam: ") && error.contains("write one such as 512Mi"),
+            error.contains("spec.vm.maximumRam: ") && error.contains("write a size such as 512Mi"),
             "{error}"
         );
 

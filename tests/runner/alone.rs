@@ -37,14 +37,14 @@ fn a_second_runner_in_the_same_directories_is_refused_and_touches_nothing() {
     };
     let before = there();
     for (runner, message) in [
-        (json!({}), "/tmp/data is in use by another vm-runner"),
+        (json!({}), "uses the directory /tmp/data"),
         (
             json!({"runtimeDir": "/tmp/run2"}),
-            "give this VM a different dataDir",
+            "set a different dataDir for this VM",
         ),
         (
             json!({"dataDir": "/tmp/data2"}),
-            "/tmp/run is in use by another vm-runner",
+            "uses the directory /tmp/run",
         ),
     ] {
         configure(runner);
@@ -155,10 +155,7 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     vm.end();
     for (fixture, message) in [
         (&two, "the disk /dev/system-disk is in use"),
-        (
-            &one,
-            "the directory /tmp/data is in use by another vm-runner",
-        ),
+        (&one, "the directory uses the directory /tmp/data"),
     ] {
         let end = fixture.start(None).end();
         assert_eq!(

@@ -268,7 +268,7 @@ fn a_machine_type_that_qemu_no_longer_has_is_explained() {
     );
     let message = end.outcome["message"].as_str().unwrap();
     assert!(
-        message.contains("machine type that the QEMU of this runner image no longer has")
+        message.contains("the QEMU of this runner image no longer supports the machine type")
             && message.contains("pc-q35-2.3")
     );
 }
@@ -296,7 +296,7 @@ fn seen_by_guest(console: &mut Console) -> Vec<String> {
     seen
 }
 
-/// The value of that key of the device whose argument contains the text.
+/// The value of that key of the device with the text in its argument.
 fn device_value(arguments: &[String], device: &str, key: &str) -> String {
     let argument = arguments.iter().find(|argument| argument.contains(device));
     let device: serde_json::Value = serde_json::from_str(argument.unwrap()).unwrap();

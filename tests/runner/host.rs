@@ -151,7 +151,7 @@ impl Drop for SmallVolume {
     }
 }
 
-/// A file system on a server that never responds: a FUSE mount whose program reads no request.
+/// A file system on a server that never responds: a FUSE mount with a program that reads no request.
 pub struct SilentServer {
     program: Child,
     mount: PathBuf,

@@ -35,11 +35,11 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
     for (device, text) in [
         (
             "666 1 3",
-            "/dev/kvm has the device number 1:3 instead of 10:232",
+            "/dev/kvm has the device number 1:3, but KVM has 10:232",
         ),
         (
             "600 10 232",
-            "/dev/kvm cannot be opened by uid 107: Permission denied",
+            "uid 107 cannot open /dev/kvm: Permission denied",
         ),
     ] {
         let accelerated = accelerated(&fixture, device);
@@ -76,25 +76,25 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "tcg",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help",
+            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "auto",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help",
+            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "tcg",
             "Haswell,enforce",
             "TCG doesn't support requested features",
-            "use host, which works on every node, or one of the models that qemu-system-x86_64 -cpu help",
+            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "tcg",
             "max,+sse9",
             "Property 'max-x86_64-cpu.sse9' not found",
-            "correct the features after the commas",
+            "correct the CPU features, which follow the model after commas",
         ),
     ] {
         fixture.configure(
@@ -137,7 +137,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     let fixture = Fixture::with_guest();
     let accelerated = accelerated(&fixture, KVM);
     let log = fixture.log();
-    assert!(log.contains("KVM was checked"), "{log}");
+    assert!(log.contains("the check of KVM has finished"), "{log}");
     if accelerated["status"] == "True" {
         assert!(log.contains(" -accel kvm "), "{log}");
         return;
@@ -177,7 +177,7 @@ fn the_command_prints_each_step_of_the_check() {
         "processor: ",
         "KVM modules: ",
         "open the device: ok",
-        "query the version of the interface: ok",
+        "query the version of the KVM interface: ok",
         "create a VM: ok",
         "create a vCPU: ok",
         "run instructions in real mode: ok",
@@ -196,7 +196,7 @@ fn the_command_prints_each_step_of_the_check() {
         ),
         69 => assert!(
             text.contains(" in long mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
-                && last.starts_with("KVM on this node does not run the test instructions of an operating system: "),
+                && last.starts_with("KVM on this node cannot execute instructions that operating systems need. "),
             "{text}"
         ),
         code => panic!("{code}: {text}"),
@@ -400,7 +400,11 @@ fn a_check_that_hangs_is_repeated_once_and_then_the_guest_is_emulated() {
             let vm = fixture.start_with_kvm(Some(&api), KVM);
             vm.console().wait("SECTOR boot=1\r\n");
             let log = fixture.log();
-            assert_eq!(log.matches("KVM was checked").count(), 2, "{log}");
+            assert_eq!(
+                log.matches("the check of KVM has finished").count(),
+                2,
+                "{log}"
+            );
             vm.until("the warning", || {
                 let is_expected = api.warnings() == ["KvmCheckTimedOut"];
                 is_expected.then_some(())

@@ -97,10 +97,15 @@ fn console_events(api: &Api) -> Vec<(String, String)> {
 const CONNECTED: [&str; 4] = [
     "True",
     "Connected",
-    "a console is connected from 127.0.0.1",
+    "a console client is connected from 127.0.0.1",
     "127.0.0.1",
 ];
-const ALONE: [&str; 4] = ["False", "Disconnected", "no console is connected", ""];
+const ALONE: [&str; 4] = [
+    "False",
+    "Disconnected",
+    "no console client is connected",
+    "",
+];
 const STOPPED: [&str; 4] = ["False", "VmStopped", "the VM is not running", ""];
 
 fn wait_for_report(vm: &Vm<'_>, api: &Api, expected: [&str; 4]) {
@@ -184,7 +189,7 @@ fn who_does_not_get_in_is_not_told_as_one_who_looks() {
     until_announced(&vm, &api, &["ConsoleConnected", "ConsoleDisconnected"]);
 }
 
-/// A boot sector whose picture changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
+/// A boot sector with a picture that changes all the time: 320 by 200 points (BIOS mode 13h), in another colour each time.
 const PICTURES: [u8; 27] = [
     0xb8, 0x13, 0x00, // mov ax, 13h
     0xcd, 0x10, // int 10h

@@ -10,7 +10,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The claim of a user on a VM of a pool. Neither field can be changed.
+/// Claim of a user on a VM of a pool. Both fields are immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
     namespaced,
     status = "VmAssignmentStatus",
     derive = "PartialEq",
-    doc = "The claim of a user on a VM of a pool. Its name is computed from pool and user, so that a user has at most one VM of each pool: vm-operator assignment POOL USER writes the object. Its deletion gives the VM back.",
+    doc = "Claim of a user on a VM of a pool. The name of the object is computed from pool and user, so that a user has at most \
+        one VM of each pool. To create the object, run vm-operator assignment POOL USER | kubectl apply -f -. To give the VM \
+        back, delete the object.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "User", type_ = "string", json_path = ".spec.user"),
     printcolumn(
@@ -62,7 +64,7 @@ pub struct VmAssignmentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmAssignmentStatus {
-    /// The VM that is reserved for the user. The user has it if the condition `Bound` is true.
+    /// VM that is reserved for the user. The user has the VM if the condition `Bound` is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<AssignedVm>,
     /// Time of the last use: the assignment, or the last start or end of a console connection.

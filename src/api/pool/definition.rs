@@ -57,14 +57,14 @@ fn restrict_pool(root: &mut JSONSchemaProps) {
         retention.pattern = Some(RETENTION_PATTERN.to_owned());
         retention.x_kubernetes_validations = Some(vec![rule(
             "!self.startsWith('P') || (self.matches('[0-9]') && !self.endsWith('T'))",
-            "is a duration without a number; write one such as PT4H, P1D or PT30M",
+            "is a duration without a number; write a duration such as PT4H, P1D or PT30M",
         )]);
     }
     let permission = field(root, &["spec", "permissions"]).and_then(|list| list.items.as_mut());
     if let Some(JSONSchemaPropsOrArray::Schema(permission)) = permission {
         permission.x_kubernetes_validations = Some(vec![rule(
             "has(self.user) != has(self.role)",
-            "must have exactly one of user and role; write one entry for each of them",
+            "must have either user or role; write two entries for a user and a role",
         )]);
     }
 }
@@ -74,7 +74,7 @@ fn restrict_assignment(root: &mut JSONSchemaProps) {
         if let Some(field) = field(root, &["spec", name]) {
             field.x_kubernetes_validations = Some(vec![rule(
                 "self == oldSelf",
-                "cannot be changed; delete this VmAssignment, which gives its VM back, and create another one",
+                "cannot be changed; delete this VmAssignment, which gives the VM back to the pool, and create a new VmAssignment",
             )]);
         }
     }

@@ -1,7 +1,8 @@
 //! The kinds `VmPool` (`vmpools.vmoperator.jdrupes.org`) and `VmAssignment` (`vmassignments.vmoperator.jdrupes.org`).
 //!
-//! A pool is a set of VMs whose `spec.pools` names it. An assignment is the claim of one user on one VM of a pool. It names the VM by
-//! UID, and `status.assignment` of the VM names the assignment by UID. Both must agree before the user has a right on the VM.
+//! A pool is the set of VMs that name it in `spec.pools`. An assignment is the claim of one user on one VM of a pool. It
+//! names the VM by UID, and `status.assignment` of the VM names the assignment by UID. Both must agree before the user
+//! has a right on the VM.
 //!
 //! `VmPool` admits the objects of the Java VM-Operator with the same meaning. `VmAssignment` does not exist there.
 
@@ -30,7 +31,7 @@ pub const READY: &str = "Ready";
 /// Condition type of an assignment: the user has the VM.
 pub const BOUND: &str = "Bound";
 
-/// Rules of a pool. VMs belong to a pool if their `spec.pools` contains its name.
+/// Rules of a pool. The VMs of the pool are the VMs with its name in `spec.pools`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -81,8 +82,8 @@ pub const BOUND: &str = "Bound";
 #[serde(rename_all = "camelCase")]
 pub struct VmPoolSpec {
     /// Time after which another user can get an assigned VM: a duration after the last use, such as `PT4H` or `P1D`, or an instant,
-    /// such as `2030-01-31T18:00:00Z`. Years, months, weeks and days follow the calendar in UTC. An assignment does not expire while a
-    /// console of its VM is connected. A change takes effect immediately.
+    /// such as `2030-01-31T18:00:00Z`. Years, months, weeks and days follow the calendar in UTC. An assignment does not
+    /// expire while a console of its VM is connected. A change takes effect immediately.
     #[serde(default = "one_hour")]
     #[schemars(length(max = 64))]
     pub retention: String,
@@ -92,13 +93,13 @@ pub struct VmPoolSpec {
     /// Users and roles that may use the pool. Console front ends evaluate the permissions.
     #[schemars(length(max = 4096))]
     pub permissions: Vec<PoolPermission>,
-    /// Number of members without a user that the operator keeps running, so that the next users need not wait for a start. The operator
-    /// never stops a VM for this purpose. A change takes effect immediately.
+    /// Number of VMs without a user that the operator keeps running, so that the next users do not wait for a start.
+    /// The operator never stops a VM to reach this number. A change takes effect immediately.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub prewarm: i64,
-    /// Action on a VM at the end of its assignment. `Restart` is recommended: the next user finds nothing of the session of the previous
-    /// one in memory or on the screen. `Stop` leaves the VM running if another user waits for it.
+    /// Action on a VM at the end of its assignment. `Restart` is recommended, because it removes the session of the
+    /// previous user from memory and screen. `Stop` does not stop the VM if another user waits for it.
     #[serde(default)]
     pub on_release: OnRelease,
     /// Action on an expired assignment. `Keep`: the user has the VM until another user needs it. `Release`: the assignment ends.
@@ -155,7 +156,7 @@ pub enum OnExpiry {
     Release,
 }
 
-/// Permissions of a user or of a role on the VM that the user has from the pool.
+/// Permissions of a user or of a role on the assigned VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolPermission {
@@ -175,7 +176,7 @@ fn access_console() -> Vec<PoolGrant> {
     vec![PoolGrant::AccessConsole]
 }
 
-/// A permission on the VM that a user has from a pool.
+/// A permission on the assigned VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[allow(missing_docs)]
 pub enum PoolGrant {
@@ -198,18 +199,18 @@ pub struct VmPoolStatus {
     /// Generation of the spec that the operator has processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// VMs whose `spec.pools` names the pool.
+    /// Number of VMs of the pool: VMs with its name in `spec.pools`.
     pub members: i64,
-    /// Members that the next user can get at once.
+    /// Number of VMs of the pool that the next user can get at once.
     pub free: i64,
-    /// VMs that users of the pool have, except for expired assignments.
+    /// Number of VMs that are assigned to users of the pool. Expired assignments do not count.
     pub assigned: i64,
-    /// VMs with an expired assignment, which the next user can get.
+    /// Number of VMs with an expired assignment, which the next user can get.
     pub expired: i64,
-    /// Users who wait for a VM.
+    /// Number of users who wait for a VM.
     pub waiting: i64,
-    /// Members that no user of this pool can get at present: assigned by another pool, failing, restarting, being deleted, or with a
-    /// connected console.
+    /// Number of VMs of the pool that no user can get at present. They are assigned by another pool, fail, restart, are
+    /// being deleted, or have a connected console client.
     pub unavailable: i64,
     /// The condition `Ready`. Its message explains why users wait.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

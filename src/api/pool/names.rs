@@ -14,7 +14,7 @@ pub const ANNOTATION_ADOPTED: &str = "vmoperator.jdrupes.org/adopted";
 /// Hexadecimal digits of the hash in the name of an assignment.
 const HASH_DIGITS: usize = 32;
 
-/// The name of the assignment of that user in that pool. The API server thereby ensures that there is only one.
+/// The name of the assignment of that user in that pool. So the API server ensures that there is only one.
 #[must_use]
 pub fn assignment(pool: &str, user: &str) -> String {
     let hash = Sha256::new()

@@ -97,7 +97,8 @@ pub struct VmConfig {
     /// Size of the memory that the balloon device leaves to the guest. Default: `maximumRam`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<Bytes>,
-    /// Extension: size of the huge pages that back the guest's memory, which is a multiple of it. Default: ordinary pages.
+    /// Extension: size of the huge pages that back the guest's memory. The memory is a multiple of this size. Default:
+    /// ordinary pages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<PageSize>,
     /// Extension: whether QEMU can share the guest's memory with other programs.

@@ -176,42 +176,42 @@ pub const ALL: &[Metric] = &[
     counter(
         "kubevirt_vmi_network_receive_bytes_total",
         "interface",
-        "Bytes that the guest has received on each tap interface.",
+        "Bytes that the guest has received, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_packets_total",
         "interface",
-        "Packets that the guest has received on each tap interface.",
+        "Packets that the guest has received, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_errors_total",
         "interface",
-        "Packets to the guest with errors on each tap interface.",
+        "Packets to the guest that had errors, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_receive_packets_dropped_total",
         "interface",
-        "Packets to the guest that each tap interface has dropped.",
+        "Packets to the guest that were dropped, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_bytes_total",
         "interface",
-        "Bytes that the guest has sent on each tap interface.",
+        "Bytes that the guest has sent, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_packets_total",
         "interface",
-        "Packets that the guest has sent on each tap interface.",
+        "Packets that the guest has sent, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_errors_total",
         "interface",
-        "Packets from the guest with errors on each tap interface.",
+        "Packets from the guest that had errors, for each tap interface.",
     ),
     counter(
         "kubevirt_vmi_network_transmit_packets_dropped_total",
         "interface",
-        "Packets from the guest that each tap interface has dropped.",
+        "Packets from the guest that were dropped, for each tap interface.",
     ),
 ];
 

@@ -31,21 +31,22 @@ pub struct Machine {
     pub firmware: Firmware,
     /// Whether the firmware shows its boot menu. A change takes effect at the next start.
     pub boot_menu: bool,
-    /// Time for the guest to shut down before the VM is powered off, in seconds, 0 to 31536000. A change takes effect
+    /// Time that the guest has to shut down before the runner powers the VM off, in seconds, 0 to 31536000. A change takes effect
     /// immediately for stops by `spec.vm.state`, and at the next start for drains.
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next
     /// start.
     pub cpu_model: String,
-    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If `currentCpus` is
-    /// greater, it is the maximum. A change takes effect at the next start.
+    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If
+    /// `currentCpus` is greater, `currentCpus` is the maximum. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<i64>,
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. CPUs of an emulated VM can be
-    /// added `maximumCpus - 1` times until its next start, those of the start included.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. If the VM
+    /// is emulated, the runner can add CPUs at most `maximumCpus - 1` times until the next start; CPUs that the start
+    /// adds count too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
@@ -181,8 +182,9 @@ impl Default for CpuTopology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Name by which the interface retains its MAC address and PCI slot when the list or the bridge changes. Default: the
-    /// bridge, or `user`, and the position among the interfaces with the same one.
+    /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is
+    /// unchanged. Default: the name of the bridge, or `user`, with a number from the second interface of the same
+    /// bridge on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Network interface on a bridge of the node.
@@ -215,7 +217,7 @@ pub struct UserNetwork {
     /// Device model, as QEMU names it, such as `virtio-net` or `e1000e`.
     #[serde(default = "virtio_net")]
     pub device: String,
-    /// IPv4 network that the guest sees, in CIDR notation with 4 to 30 bits.
+    /// IPv4 network that the guest sees, in CIDR notation with a prefix length from 4 to 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Ports of the pod that are forwarded to the guest, at most 64.

@@ -112,8 +112,8 @@ pub struct VirtualMachineSpec {
     /// Node taints that the VM's pod tolerates. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Topology spread constraints of the VM's pod. `labelSelector` usually selects labels of `podLabels`. A change takes
-    /// effect at the next start.
+    /// Topology spread constraints of the VM's pod. The `labelSelector` of a constraint usually selects labels from
+    /// `podLabels`. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// Priority class of the VM's pod. A change takes effect at the next start.
@@ -141,18 +141,18 @@ pub struct VirtualMachineSpec {
     /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
-    /// Whether the VM stays stopped after a shutdown by the guest: the operator sets `spec.vm.state` to `Stopped`, or remembers the
-    /// shutdown in `status.guestShutdown` (setting `guestShutdownRecord`). If false, the operator starts the VM again. A change takes
-    /// effect immediately.
+    /// Whether the VM remains stopped after its guest has shut down. If true, the operator sets `spec.vm.state` to
+    /// `Stopped`, or records the shutdown in `status.guestShutdown` (operator's setting `guestShutdownRecord`). If
+    /// false, the operator starts the VM again. A change takes effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
     /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty
     /// object means that this VM has no Service. The value null removes a default label or annotation. Use
-    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops it. A change takes effect
+    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops a null. A change takes effect
     /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
-    /// Data for cloud-init in the guest. The VM's ConfigMap contains it, and a ConfigMap has at most 1 MiB. Above 256 KiB use
+    /// Data for cloud-init in the guest. The data is in the VM's ConfigMap, which can have at most 1 MiB. Above 256 KiB use
     /// `kubectl apply --server-side`, because client-side `kubectl apply` stores a copy in an annotation. A change takes effect
     /// at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]

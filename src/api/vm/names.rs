@@ -37,9 +37,9 @@ listed! {
 ANNOTATIONS {
 /// Annotation: version of the operator that wrote the object last.
 pub const ANNOTATION_VERSION: &str = "vmoperator.jdrupes.org/version";
-/// Annotation on the pod: `resourceVersion` of the ConfigMap. A change of it makes the kubelet refresh the volume soon.
+/// Annotation on the pod: `resourceVersion` of the ConfigMap. A changed value makes the kubelet refresh the volume soon.
 pub const ANNOTATION_CONFIG_VERSION: &str = "vmrunner.jdrupes.org/cmVersion";
-/// Annotation on the pod: `resourceVersion` of the display Secret. A change of it makes the kubelet refresh the volume soon.
+/// Annotation on the pod: `resourceVersion` of the display Secret. A changed value makes the kubelet refresh the volume soon.
 pub const ANNOTATION_SECRET_VERSION: &str = "vmrunner.jdrupes.org/dpVersion";
 
 /// Annotation on the pod: the CPU and memory that the operator requested last, granted or not. JSON in the form of a
@@ -72,8 +72,9 @@ pub const ANNOTATION_FETCH_TRY: &str = "vmoperator.jdrupes.org/fetch-try";
 pub const ANNOTATION_FETCHED: &str = "fetched.vmoperator.jdrupes.org";
 }}
 
-/// Annotations of PVCs, by which Argo CD neither prunes nor deletes them, and does not count them as a difference to Git. An application
-/// with the name of a VM would otherwise take the VM's PVCs for its own, because of their label `app.kubernetes.io/instance`.
+/// Annotations of PVCs, by which Argo CD neither prunes nor deletes them, and does not count them as a difference to
+/// Git. An application with the name of a VM would otherwise take the VM's PVCs for its own, because of their label
+/// `app.kubernetes.io/instance`.
 pub const ANNOTATIONS_KEPT: [(&str, &str); 2] = [
     ("argocd.argoproj.io/compare-options", "IgnoreExtraneous"),
     (
@@ -96,9 +97,9 @@ pub const REPORTER_OPERATOR: &str = "vmoperator.jdrupes.org/vm-operator";
 /// `reportingController` of the runner's events.
 pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
 
-/// Service account of VMs' pods whose runners write to a `VmReport`.
+/// Service account of VMs' pods with runners that write to a `VmReport`.
 pub const REPORTER_SERVICE_ACCOUNT: &str = "vm-reporter";
-/// Service account of VMs' pods whose runners write to the VM: runners of earlier versions, and of the Java VM-Operator.
+/// Service account of VMs' pods with runners that write to the VM: runners of earlier versions, and of the Java VM-Operator.
 pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
 /// `action` of the operator's events.
 pub const ACTION_RECONCILE: &str = "Reconcile";

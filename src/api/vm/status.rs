@@ -20,8 +20,9 @@ pub struct VirtualMachineStatus {
     /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
-    /// Shutdown by the guest of a VM with `spec.guestShutdownStops`, if the operator's setting `guestShutdownRecord` is `status`. The VM
-    /// is stopped while the generation is that of the VM. Written by the operator.
+    /// Record of a shutdown by the guest, if `spec.guestShutdownStops` is true and the operator's setting
+    /// `guestShutdownRecord` is `status`. The VM remains stopped until its generation differs from the recorded
+    /// generation. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_shutdown: Option<GuestShutdown>,
     /// Last fulfilled value of `spec.vm.resetRequest`. Reported by the runner.
@@ -30,15 +31,15 @@ pub struct VirtualMachineStatus {
     /// Version of `vm-runner` in the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Reported by the runner; reset by
-    /// the operator after the VM has stopped.
+    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Reported
+    /// by the runner; reset by the operator after the VM has stopped.
     pub cpus: i64,
     /// Size of the memory that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
     pub ram: String,
-    /// Node that the VM runs on, from the VM's pod.
+    /// Node that the VM runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// IP address of the VM's pod, from the pod.
+    /// IP address of the VM's pod.
     #[serde(rename = "podIP", skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
     /// IP addresses of the guest, as the guest agent reports them. Loopback, link-local and multicast
@@ -52,10 +53,10 @@ pub struct VirtualMachineStatus {
     /// User that the desktop agent has logged in to the guest. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
-    /// Number of changes of the display's password; -1 if the display has no password. Reported by the runner.
+    /// Number of times that the display's password has changed; -1 if the display has no password. Reported by the runner.
     pub display_password_serial: i64,
-    /// Number of times that the guest agent has answered for the first time after a start or a reset of the guest. Reported by
-    /// the runner.
+    /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a
+    /// reset. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boots: Option<i64>,
     /// Number of resets of the guest since the start of the VM's pod. Reported by the runner.
@@ -120,11 +121,11 @@ pub struct Assignment {
     /// UID of the `VmAssignment`. Absent in an assignment by the Java VM-Operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Whether the desktop agent logs the user in, instead of the user of `spec.vm.display.loggedInUser`.
+    /// Whether the desktop agent logs the assigned user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
-    /// Value of `spec.vm.restartRequest` that has to be fulfilled before the next user gets the VM, because its pool has
-    /// `onRelease: Restart`.
+    /// Number of the restart (`spec.vm.restartRequest`) that must be complete before the next user gets the VM. Set if
+    /// the pool has `onRelease: Restart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<i64>,
 }
@@ -149,7 +150,8 @@ pub const POD_DELETED: &str = "PodDeleted";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Number of consecutive unexpected stops before the VM has run for 10 min. The delay before the next start doubles from 1 s to 5 min.
+    /// Number of unexpected stops in a row. The number is reset after the VM has run for 10 min. The delay before the
+    /// next start doubles with each stop, from 1 s to 5 min.
     pub attempts: u32,
     /// UID of the pod that stopped last.
     pub pod_uid: String,

@@ -161,13 +161,13 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::Assigned => "the VM is assigned",
             Self::Released => "the VmAssignment was deleted",
-            Self::Expired => "the retention of the pool has ended",
-            Self::Reclaimed => "the retention of the pool has ended, and another user needs the VM",
+            Self::Expired => "the assignment has expired",
+            Self::Reclaimed => "the assignment has expired, and another user needs the VM",
             Self::VmDeleted => "the VM was deleted",
             Self::PoolDeleted => "the pool was deleted",
             Self::Duplicate => "the user has another VM of the pool",
             Self::WaitedTooLong => "no VM became available within 30 minutes",
-            Self::Prewarmed => "the pool keeps VMs without a user running (spec.prewarm)",
+            Self::Prewarmed => "the pool keeps VMs running for its next users (spec.prewarm)",
         })
     }
 }

@@ -13,11 +13,12 @@
 //! | [`apply`] | `Decision` | each write has a precondition; the stores have the responses |
 //! | [`report`] | `Facts` | the status of the pool, if it differs |
 //!
-//! A user has a VM if the assignment names the VM by UID, the VM names the assignment by UID, the condition `Bound` of the assignment is
-//! true, and neither is being deleted. Both fields have one value, and each write has the resource version of its object as a
-//! precondition. So a VM never belongs to two users, whatever a store, a lost response or a second operator does.
+//! A user has a VM if the assignment names the VM by UID, the VM names the assignment by UID, the condition `Bound` of
+//! the assignment is true, and neither is being deleted. Both fields have one value, and each write has the resource
+//! version of its object as a precondition. So a VM never belongs to two users, whatever a store, a lost response or a
+//! second operator does.
 //!
-//! [`orphans`] is a second controller on the same stores. It takes care of VMs whose pool does not exist.
+//! [`orphans`] is a second controller on the same stores. It takes care of VMs of a pool that does not exist.
 
 pub mod action;
 pub mod apply;

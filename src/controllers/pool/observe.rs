@@ -154,7 +154,7 @@ fn held(assignment: &Assignment) -> Option<Held> {
     })
 }
 
-/// The facts about an assignment. `pool` is the pool whose owner reference it needs, if it belongs to that pool.
+/// The facts about an assignment. `pool` is the pool that must be its owner, if it belongs to that pool.
 #[must_use]
 pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
     let owners = claim.owner_references();

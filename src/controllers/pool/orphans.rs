@@ -1,4 +1,4 @@
-//! (client) The controller of VMs whose pool does not exist any more. Their assignments end with the pool, and nobody reconciles that pool.
+//! (client) The controller of VMs of deleted pools. Their assignments end with the pool, and no controller reconciles that pool.
 //!
 //! An assignment by the Java VM-Operator remains until its pool appears, or another pool needs the VM.
 
@@ -34,7 +34,7 @@ impl Orphans {
         Arc::new(Self { ctx, states })
     }
 
-    /// The number of VMs whose last reconcile has failed.
+    /// The number of VMs with a failed last reconcile.
     #[must_use]
     pub fn failing(&self) -> usize {
         self.states.failing()

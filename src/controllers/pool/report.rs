@@ -33,7 +33,7 @@ fn use_of(facts: &Facts, vm: &Vm) -> Use {
             let problem = vm.problem.clone().unwrap_or_default();
             Use::Unavailable(format!("not running ({problem})"))
         }
-        _ if vm.is_connected => Use::Unavailable("connected to a console".to_owned()),
+        _ if vm.is_connected => Use::Unavailable("in use by a console client".to_owned()),
         _ if vm.is_restarting => Use::Unavailable("restarting".to_owned()),
         Some(_) => Use::Expired,
         None => Use::Free,
@@ -75,7 +75,9 @@ pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPool
             "{rejection}; apply the manifests of the operator again (kubectl apply -k OVERLAY)"
         ),
         (_, Some(invalid)) => {
-            format!("spec.retention: {invalid}; assignments of the pool do not expire until then")
+            format!(
+                "spec.retention is invalid: {invalid}; until it is corrected, assignments of the pool do not expire"
+            )
         }
         _ => explanation(facts, &status, &uses, reason),
     };
@@ -110,14 +112,14 @@ fn explanation(
         PoolReason::NoMembers => {
             let name = &facts.pool.id.name;
             sentences.push(format!(
-                "no VM has {name} in spec.pools; add it to at least one VM"
+                "no VM has {name} in spec.pools; add the name of the pool to spec.pools of a VM"
             ));
         }
         PoolReason::Exhausted => {
             let expiries = uses.iter().filter(|(_, it)| *it == Use::Assigned);
             let next = expiries.filter_map(|(vm, _)| facts.expiry(vm)).min();
             let next = next.map_or_else(
-                || "no assignment expires without a change".to_owned(),
+                || "no assignment expires at present".to_owned(),
                 |next| format!("the next assignment expires at {next}"),
             );
             sentences.push(format!(
@@ -132,14 +134,14 @@ fn explanation(
             sentences.push(format!("VM {} is {cause}", vm.id.name));
         }
     }
-    // A long list helps nobody.
+    // A longer list would hide the first causes.
     let more = sentences.len().saturating_sub(5);
     sentences.truncate(5);
     if more > 0 {
         sentences.push(format!("{more} more VMs are not available"));
     }
     if facts.own_rules().on_release == OnRelease::Keep && !facts.pool.login {
-        let advice = "the next user of a VM finds the session of the previous one: set spec.onRelease to Restart to prevent this";
+        let advice = "the next user of a VM sees the session of the previous user; to prevent this, set spec.onRelease to Restart";
         sentences.push(advice.to_owned());
     }
     sentences.join("; ")

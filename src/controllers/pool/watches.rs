@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The changes that the controllers of pools reconcile.
 pub struct Watched<P, V> {
-    /// Pools that have changed themselves, or whose members or assignments have.
+    /// Pools that have changed themselves, or have changed members or assignments.
     pub pools: P,
     /// VMs that have changed.
     pub vms: V,
@@ -111,7 +111,7 @@ fn vms(
         if let Some(vm) = ctx.vms.get(&ObjectKey::from(vm)) {
             pools.extend(pools_of(&vm));
         }
-        // A pool whose assignment has just lost the VM to another pool.
+        // A pool with an assignment that has just lost the VM to another pool.
         let claims = ctx.claims.groups(&ctx.key(""));
         let names_vm = |claim: &&Arc<AssignmentView>| {
             let named = claim.status.vm.as_ref();

@@ -147,7 +147,7 @@ impl Context {
             return;
         };
         let seconds = now.duration_since(created).as_secs_f64();
-        tracing::info!(vm = vm.name(), seconds, "the VM runs");
+        tracing::info!(vm = vm.name(), seconds, "the VM has started");
         self.cluster.metrics.vm_start.observe(seconds);
     }
 

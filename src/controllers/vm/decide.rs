@@ -1,5 +1,5 @@
-//! (pure) The decision about a VM's pod. No other module decides about it; [`crate::controllers::vm::gates::orphans`] removes pods of
-//! previous VMs.
+//! (pure) The decision about a VM's pod. No other module decides about it; [`crate::controllers::vm::gates::orphans`]
+//! removes pods of previous VMs.
 //!
 //! A pod runs once, because its restart policy is `Never`. A VM with the desired state `Running` gets a new pod when its pod has
 //! exited. The exit is written into the VM's status *before* the pod is deleted, so that it survives a restart of the operator. The
@@ -18,8 +18,8 @@
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
 //!
-//! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff, and neither does a VM whose spec has changed: the
-//! change may correct the cause of the exits.
+//! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff. Neither does a VM with a changed
+//! spec: the change may correct the cause of the exits.
 
 use crate::api::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
@@ -111,7 +111,8 @@ impl Decision {
 }
 
 impl Decision {
-    /// The decision if a start waits for the boot image. `deadline` is the end of that wait; `None` means that the image is present.
+    /// The decision if a start waits for the boot image. `deadline` is the end of that wait; `None` means that the
+    /// image is present.
     #[must_use]
     pub fn unless_boot_image_is_missing(self, deadline: Option<Timestamp>) -> Self {
         match (self, deadline) {
@@ -243,8 +244,8 @@ fn after_end(
     })
 }
 
-/// A deletion by another client, such as a drain, counts as an exit, so that the backoff grows with repeated deletions. A pod that is
-/// deleted without a grace period does not count.
+/// A deletion by another client, such as a drain, counts as an exit, so that the backoff grows with repeated deletions.
+/// A pod that is deleted without a grace period does not count.
 fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
     let running = conditions::find(observed.conditions(), conditions::RUNNING)
         .filter(|_| observed.is_running());

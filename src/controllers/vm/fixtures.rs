@@ -83,7 +83,7 @@ pub fn with_pod(vm: VirtualMachine, pod: PodView) -> Observed {
     }
 }
 
-/// Status of a pod whose container exited with this termination message after this many seconds.
+/// Status of a pod after its container has exited: with this termination message, after this many seconds.
 pub fn ended(message: &str, seconds: i64) -> Value {
     let started = now()
         .checked_sub(k8s_openapi::jiff::SignedDuration::from_secs(seconds))

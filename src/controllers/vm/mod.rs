@@ -18,9 +18,9 @@
 //!
 //! [`runner_report`] takes the runner's report at the first step, and it is copied with the first write of the last one.
 //!
-//! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does not start or
-//! stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the configuration, [`state`] the remembered
-//! state of each VM.
+//! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
+//! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
+//! configuration, [`state`] the remembered state of each VM.
 
 pub mod apply;
 pub mod context;
@@ -134,7 +134,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         Ok(Freshness::Current) => apply::apply(objects, &observed, &decision, ctx).await,
         Ok(Freshness::Stale) => {
             tracing::debug!(
-                "the API server has a newer version of the VM than the watch; waiting for the watch"
+                "the API server has a newer version of the VM than the operator's watch has delivered; the operator waits for \
+                 the watch"
             );
             return Ok(Outcome::Recheck(freshness::RECHECK_DELAY));
         }

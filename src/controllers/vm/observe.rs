@@ -223,7 +223,7 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
 fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>> {
     let (name, claims) = (vm.name_any(), &ctx.caches.claims);
     let present = |(disk, claim): (String, String)| {
-        // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over one that was created later.
+        // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over a newer one.
         let legacy = claims
             .get(&ctx.key(&names::legacy_claim(&name, &disk)))
             .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
@@ -275,13 +275,15 @@ pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
     Some(missing.last_transition_time.0)
 }
 
-/// The duration from `time` until `now`. It is zero for a time in the future: another clock may be ahead, or this clock was set back.
+/// The duration from `time` until `now`. It is zero for a time in the future: another clock may be ahead, or this clock
+/// was set back.
 #[must_use]
 pub fn since(time: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(time)).unwrap_or_default()
 }
 
-/// Time since a download pod has ended, by its node's clock. A pod that has ended before its container ran counts from its creation.
+/// Time since a download pod has ended, by its node's clock. A pod that has ended before its container ran counts from
+/// its creation.
 fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
     let at = Some(pod)

@@ -40,7 +40,7 @@ pub const OPERATOR: &str = "the operator";
 pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
     match owner {
         Some(owner) => {
-            format!("{owner} needs it: give this VM or its disk another name")
+            format!("{owner} uses {kind} {name}; give this VM or its disk another name")
         }
         None => {
             let kind = kind.to_lowercase();
@@ -114,12 +114,12 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
         object.meta().deletion_timestamp.is_some(),
         object.finalizers(),
     ) {
-        (true, []) => Some("it is being removed".to_owned()),
+        (true, []) => Some("it is being deleted".to_owned()),
         (true, finalizers) => Some(format!(
-            "it is being removed, and held by its finalizers: {}",
+            "it is being deleted, and its finalizers delay the deletion: {}",
             finalizers.join(", ")
         )),
-        (false, _) => is_orphan(object, vm).then(|| "the operator removes it".to_owned()),
+        (false, _) => is_orphan(object, vm).then(|| "the operator deletes it".to_owned()),
     }
 }
 

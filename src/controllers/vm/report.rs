@@ -102,8 +102,8 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
     vm.status.as_ref()
 }
 
-/// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A VM that was stopped
-/// starts without a delay, and so do a VM whose restart is requested and one whose spec has changed while it did not run.
+/// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A stopped VM
+/// starts without a delay. So does a VM after a restart request, or after a change of its spec while it did not run.
 #[must_use]
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
@@ -129,7 +129,7 @@ fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutd
         .filter(|shutdown| shutdown.generation == generation)
 }
 
-/// The condition of a VM whose runner cannot access its volumes or misses files in them, until the VM runs.
+/// The condition of a VM until it runs, if its runner cannot access its volumes or misses files in them.
 #[must_use]
 pub fn data_not_accessible(observed: &Observed, decision: &Decision) -> Option<DesiredCondition> {
     let last = restarts(observed, decision).filter(|_| !observed.is_running())?;

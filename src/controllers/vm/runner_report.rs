@@ -1,8 +1,9 @@
 //! (client) The reports of runners. The operator creates the report of each pod, and copies checked fields into the VM's status.
 //!
 //! A report is a claim of a program that a guest may control. Therefore the node and the pod's address come from the pod, texts are
-//! limited, and no time is later than the operator's clock. The fields `assignment`, `consoleUser` and `restarts` and the conditions of
-//! the operator are never copied. The guest's addresses are the guest's claim, and no decision depends on them.
+//! limited, and no time is later than the operator's clock. The fields `assignment`, `consoleUser` and `restarts` and
+//! the conditions of the operator are never copied. The guest's addresses are the guest's claim, and no decision
+//! depends on them.
 //!
 //! Only the report of the VM's present pod counts. Pods of earlier versions have none: their runners write to the VM.
 
@@ -77,7 +78,7 @@ pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Er
         .map(drop)
 }
 
-/// The observation of a VM whose status contains the report of its pod, if the report may be copied now.
+/// The observation of a VM with the report of its pod in its status, if the report may be copied now.
 #[must_use]
 pub fn take(observed: Observed, ctx: &Context) -> Observed {
     let report = find(&observed, ctx);
@@ -118,8 +119,8 @@ pub fn take(observed: Observed, ctx: &Context) -> Observed {
     }
 }
 
-/// The time until a report is copied that this reconcile has not copied. The response to a creation can be a report of a runner, and
-/// the watch does not report it again. `observed` has the pod after all writes.
+/// The time until a report is copied that this reconcile has not copied. The response to a creation can be a report of
+/// a runner, and the watch does not report it again. `observed` has the pod after all writes.
 pub fn recheck(mut observed: Observed, ctx: &Context) -> Option<Duration> {
     if let Some(delay) = observed.copy.delay() {
         return Some(delay);
@@ -174,8 +175,7 @@ pub async fn copy(
     Ok(written)
 }
 
-/// Writes fields of a runner into the VM's status. The field manager is the one of the runners of earlier versions, so that the fields
-/// keep one owner.
+/// Writes fields of a runner into the VM's status. The field manager is that of earlier runners, so that the fields keep one owner.
 async fn write(
     vm: &VirtualMachine,
     body: &Value,

@@ -1,5 +1,5 @@
-//! (client) The watches of VMs and of their children. Each fills a store and reports the VMs to reconcile. [`crate::k8s::watch`] lists,
-//! follows and recovers from errors.
+//! (client) The watches of VMs and of their children. Each fills a store and reports the VMs to reconcile.
+//! [`crate::k8s::watch`] lists, follows and recovers from errors.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 /// A VM, or the error and the metadata of a VM that cannot be decoded.
 type Guarded = DeserializeGuard<VmView>;
 
-/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded is treated like
-/// one that does not exist, and reported by an event.
+/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
+/// counts as missing. An event reports it.
 pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
@@ -72,8 +72,8 @@ fn decode_event(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<Virtu
     })
 }
 
-/// Returns the VM, or records that it cannot be decoded. The leader reports such a VM at once, a standby operator when it becomes the
-/// leader.
+/// Returns the VM, or records that it cannot be decoded. The leader reports such a VM at once, a standby operator when
+/// it becomes the leader.
 fn decode(
     DeserializeGuard(result): Guarded,
     ctx: &Arc<Context>,
@@ -101,8 +101,8 @@ fn placeholder(metadata: &ObjectMeta) -> Option<VirtualMachine> {
     vm.map(VirtualMachine::from)
 }
 
-/// Logs and publishes which field of a VM cannot be decoded. Objects that were stored under another definition can be undecodable; the
-/// API server rejects new ones.
+/// Logs and publishes which field of a VM cannot be decoded. Objects that were stored under another definition can be
+/// undecodable; the API server rejects new ones.
 async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
     let InvalidObject { error, metadata } = invalid;
     let name = metadata.name.as_deref().unwrap_or_default();
@@ -118,8 +118,8 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
         format!("{}: {}", error.path(), error.inner())
     });
     let message = format!(
-        "the VM cannot be read: {problem}; correct it (kubectl edit vm {name}), or apply the definitions of this version (kubectl apply \
-         -f crds/); until then its pod is not changed"
+        "the operator cannot read the VM: {problem}; correct the VM (kubectl edit vm {name}), or apply the CRDs of the \
+         operator's version (kubectl apply -f crds/). Until then the operator does not change the VM's pod"
     );
     tracing::warn!(vm = name, "{message}");
     let Some(vm) = placeholder(&metadata).map(|vm| vm.object_ref(&())) else {
@@ -147,7 +147,8 @@ pub fn report_all_undecodable(ctx: &Arc<Context>) {
     }
 }
 
-/// Watches the VMs' children into the context's stores. Returns the VMs whose children have changed since the first lists were complete.
+/// Watches the VMs' children into the context's stores. Returns the VMs with children that have changed since the
+/// first lists were complete.
 pub fn children(
     ctx: &Arc<Context>,
     tasks: &mut Tasks,
@@ -181,7 +182,7 @@ pub fn children(
     changed
 }
 
-/// For kinds whose objects name their VM.
+/// For kinds with objects that name their VM.
 fn ignore(_: &ChildWatch, _: &ObjectKey) {}
 
 #[derive(Clone)]
@@ -191,8 +192,8 @@ struct ChildWatch {
 }
 
 impl ChildWatch {
-    /// Watches a kind into its store. Reports the VM that the object's label names. `changed` is called with the key of each object that
-    /// was added, changed or deleted.
+    /// Watches a kind into its store. Reports the VM that the object's label names. `changed` is called with the key of
+    /// each object that was added, changed or deleted.
     fn follow<K: NamespacedObject>(
         &self,
         kind: &'static str,
@@ -217,7 +218,7 @@ impl ChildWatch {
         if !matches!(&change, Change::Group(vm) if vm.name().is_empty()) {
             self.changes.of(change);
         }
-        // The image repository unblocks other VMs than the one that has created it.
+        // The image repository unblocks all VMs, not only the VM that has created it.
         let is_reported =
             |key: &ObjectKey| !is_known || key.name() == names::IMAGE_REPOSITORY_CLAIM;
         if let Some(key) = key.filter(is_reported) {
@@ -225,7 +226,8 @@ impl ChildWatch {
         }
     }
 
-    /// Reports the VM whose name the PVC's name contains: a PVC that a user has created may lack the label, or have that of another VM.
+    /// Reports the VM that the PVC's name contains: a PVC that a user has created may lack the label, or have
+    /// that of another VM.
     fn claim_changed(&self, claim: &ObjectKey) {
         if claim.name() == names::IMAGE_REPOSITORY_CLAIM {
             self.report_waiting_vms(|_| true);
@@ -245,7 +247,8 @@ impl ChildWatch {
         }
     }
 
-    /// Reports VMs that name such an image by URL. It searches all VMs: downloads are few, and an index would cost memory for each VM.
+    /// Reports VMs that name such an image by URL. It searches all VMs: downloads are few, and an index would cost
+    /// memory for each VM.
     fn report_waiting_vms(&self, is_image: impl Fn(&images::RemoteImage) -> bool) {
         self.changes
             .all(|vm| images::remote_images(vm).iter().any(&is_image));

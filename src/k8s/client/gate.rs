@@ -131,7 +131,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// An overloaded server, its request count, and a client of it.
+    /// An overloaded server, its request count, and its client.
     async fn overloaded(
         leadership: Leadership,
         metrics: Arc<Metrics>,

@@ -1,4 +1,4 @@
-//! (client) Leader election: the operator that holds the Lease of a namespace is the only one that writes there.
+//! (client) Leader election: only the operator that holds the Lease of a namespace writes there.
 //!
 //! ```text
 //!               acquired: free or expired
@@ -233,7 +233,7 @@ impl Candidate {
             }
             Err(_) => {
                 tracing::warn!(
-                    "the API server does not answer to a request for the Lease within {limit:?}"
+                    "the API server has not answered a request for the Lease within {limit:?}"
                 );
                 LeaseResponse::Failed
             }

@@ -83,7 +83,7 @@ impl<K: Resource> Writing<'_, K> {
 /// The number of deletions that are remembered. It is larger than the number of concurrent writes.
 const DELETIONS_MAX: usize = 4096;
 
-/// The version of the object, if it has one that is a number.
+/// The version of the object, if it is a number.
 pub fn version<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
 }
@@ -182,7 +182,7 @@ impl<K: Resource> Cache<K> {
         self.definition.note::<K, K>(event)
     }
 
-    /// Must be called before sending a write whose response the cache should apply.
+    /// Must be called before sending a write, if the store should apply its response.
     #[must_use]
     pub fn writing(&self) -> Writing<'_, K> {
         Writing {
@@ -203,7 +203,7 @@ impl<K: Resource> Cache<K> {
         self.while_group(group, |found| found == group)
     }
 
-    /// The objects of all groups of the namespace whose names begin with that name.
+    /// The objects of all groups of the namespace with names that begin with that name.
     #[must_use]
     pub fn groups(&self, prefix: &ObjectKey) -> Vec<Arc<K>> {
         self.while_group(prefix, |found| found.begins_with(prefix))

@@ -41,9 +41,9 @@ impl Definition {
             return is_unknown;
         }
         if is_unknown {
-            tracing::error!(%kind, "the API server does not know this kind; install its definition: kubectl apply -f crds/");
+            tracing::error!(%kind, "the API server does not know this kind of object; install the CRDs: kubectl apply -f crds/");
         } else {
-            tracing::info!(%kind, "the API server knows this kind now");
+            tracing::info!(%kind, "the API server knows this kind of object now");
         }
         is_unknown
     }

@@ -96,8 +96,8 @@ impl Login {
         };
         let (what, seconds) = (request.name(), ANSWER_TIMEOUT.as_secs());
         self.desktop.problem = Some(format!(
-            "the desktop agent in the guest has not answered the request for {what} within {seconds} s. Read its log in the guest and \
-             restart it there; the request is then repeated"
+            "the desktop agent in the guest has not answered the request for {what} within {seconds} s. Read the log of the \
+                agent in the guest and restart the agent; the runner then repeats the request"
         ));
         self.failed_request = Some(request.clone());
         (self.is_overdue, self.is_retryable) = (true, false);
@@ -351,7 +351,7 @@ mod tests {
             ),
             (None, true)
         );
-        // Late, but in its turn: that was not berta.
+        // A late answer to the earlier request, not to that for berta.
         assert_eq!(login.receive_line("201"), None);
         assert_eq!(login.desktop().user, user("anna"));
         login.receive_line("201");

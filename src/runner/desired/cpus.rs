@@ -13,7 +13,7 @@ const CPU_ID_PREFIX: &str = "cpu-";
 pub enum CpuPlan {
     /// The number is reached.
     Equal,
-    /// The commands to run, in this order, up to the first one that fails.
+    /// The commands to run, in this order, until one fails.
     Run(Vec<Command>),
     /// CPUs can be removed only after the guest has booted.
     WaitForGuest,
@@ -62,7 +62,7 @@ fn add(slots_by_position: &[&CpuSlot], missing: u32) -> CpuPlan {
     if free.len() < missing {
         let maximum = slots_by_position.len();
         return CpuPlan::Impossible(format!(
-            "the VM was started with a maximum of {maximum} CPUs; restart it to get more"
+            "the VM was started with a maximum of {maximum} CPUs; restart the VM to get more"
         ));
     }
     let used: Vec<&str> = slots_by_position

@@ -29,7 +29,8 @@ impl Driver {
         let (agent, task_results) = (self.agent.clone(), self.task_results.clone());
         self.start_agent_request(async move {
             if let Err(error) = agent.shutdown().await {
-                tracing::warn!(%error, "the guest agent has rejected the shutdown of the guest; pressing the VM's power button instead");
+                tracing::warn!(%error, "the guest agent has rejected the shutdown of the guest; the runner presses the VM's \
+                    power button instead");
                 let _ = task_results.send(TaskResult::Event(Event::AgentSilent));
             }
         });

@@ -75,7 +75,7 @@ impl Driver {
     /// QEMU runs without a QMP connection.
     fn report_lost_monitor(&mut self) {
         tracing::error!(
-            "QEMU still runs without a QMP connection; restart the VM to apply changes"
+            "QEMU continues to run, but its QMP connection has closed; restart the VM to apply changes"
         );
         self.observed.monitor_lost = true;
         self.reporter.publish(&self.observed);
@@ -263,7 +263,7 @@ impl Driver {
         match machine::record_machine_type(&self.dirs.data, type_) {
             Ok(()) => tracing::info!(
                 type_,
-                "the VM's QEMU machine type is recorded, so that later starts use the same"
+                "the runner has recorded the VM's QEMU machine type, so that later starts use the same type"
             ),
             Err(error) => tracing::warn!(%error, "cannot record the QEMU machine type of the VM"),
         }

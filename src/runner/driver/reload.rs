@@ -41,7 +41,7 @@ impl Driver {
         self.spec.vm.display.spice.as_ref()?;
         if files.certificate != self.certificate {
             return Some(
-                "the TLS certificate of the display has changed; restart the VM to use it",
+                "the TLS certificate of the display has changed; restart the VM to use the new certificate",
             );
         }
         let is_open = matches!(files.password, Ok(Some(_))) && !self.ticketing;

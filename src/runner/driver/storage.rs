@@ -71,15 +71,15 @@ impl Driver {
             (_, true) => Problem::new(
                 ConditionReason::DiskError,
                 format!(
-                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works"
+                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works again"
                 ),
             ),
             _ => {
-                let what = if write { "written" } else { "read" };
+                let what = if write { "write" } else { "read" };
                 Problem::new(
                     ConditionReason::DiskError,
                     format!(
-                        "disk {disk} could not be {what} ({why}), and QEMU has reported the error to the guest; check the \
+                        "QEMU could not {what} disk {disk} ({why}), and has reported the error to the guest; check the \
                          guest's log. This condition remains until the guest reboots"
                     ),
                 )
@@ -104,7 +104,7 @@ impl Driver {
         if self.observed.stalled.is_none() {
             self.observed.stalled = Some(Problem::new(
                 ConditionReason::DiskError,
-                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works",
+                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works again",
             ));
         }
         self.change_desired(|desired| desired.stalls += 1);

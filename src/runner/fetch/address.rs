@@ -41,7 +41,7 @@ impl Address {
         let invalid = |what: String| Problem::new(FetchReason::InvalidUrl, what);
         if !is_url(text) {
             return Err(invalid(
-                "this is not a URL; write it as https://host/path".to_owned(),
+                "this is not a URL; write a URL such as https://host/path".to_owned(),
             ));
         }
         let scheme = text
@@ -62,21 +62,21 @@ impl Address {
         let text = text.split('#').next().unwrap_or_default();
         let uri: Uri = encoded(text)
             .parse()
-            .map_err(|error| invalid(format!("the URL is invalid: {error}; correct it")))?;
+            .map_err(|error| invalid(format!("the URL is invalid: {error}; correct the URL")))?;
         let authority = uri
             .authority()
             .map(|authority| authority.as_str())
             .unwrap_or_default();
         if authority.contains('@') {
             let message = "the URL contains a user or a password, which everybody with read access to the VM can see; use a URL \
-                           without them, or copy the image into the image repository";
+                without user and password, or copy the image into the image repository";
             return Err(invalid(message.to_owned()));
         }
         let host = uri.host().unwrap_or_default();
         let port = authority.strip_prefix(host).unwrap_or(authority);
         if host.is_empty() || !(port.is_empty() || uri.port_u16().is_some()) {
             return Err(invalid(
-                "the URL has no host, or an invalid port after the host; write it as https://host:port/path"
+                "the URL has no host, or an invalid port after the host; write a URL such as https://host:port/path"
                     .to_owned(),
             ));
         }

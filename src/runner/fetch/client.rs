@@ -203,7 +203,7 @@ impl Client {
         if good + given == 0 {
             let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
             return Err(format!(
-                "the image has no certificate authorities; give a PEM file with --authorities ({})",
+                "the container image has no certificate authorities ({}); name a PEM file with --authorities",
                 errors.join("; ")
             )
             .into());
@@ -225,11 +225,12 @@ fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, BoxErro
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match certificates {
         Ok(certificates) if certificates.is_empty() => {
-            Err(format!("{name} has no certificate in PEM format; write one into it").into())
+            Err(format!("the file {name} contains no certificate in PEM format; add the certificate of the authority to the \
+                file").into())
         }
         Ok(certificates) => Ok(certificates),
         Err(error) => Err(format!(
-            "the certificate authorities in {name} cannot be read: {error}; correct the file"
+            "the runner cannot read the certificate authorities in the file {name}: {error}; correct the file"
         )
         .into()),
     }

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// URL of the image.
     #[arg(long)]
     url: String,
-    /// Absolute path of the file that the image is written to.
+    /// Absolute path of the file to write the image to.
     #[arg(long, value_parser = absolute)]
     to: PathBuf,
     /// Expected SHA-256 of the image, as 64 hexadecimal digits.
@@ -54,10 +54,10 @@ pub struct Arguments {
     /// Maximum size of the image, in bytes.
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
-    /// Maximum duration of the download, in seconds; a later call resumes an unfinished download.
+    /// Maximum duration of the download, in seconds. The next call resumes an unfinished download.
     #[arg(long, value_name = "SECONDS")]
     deadline: Option<u64>,
-    /// Seconds without received data after which a connection is closed.
+    /// Maximum time without received data before the connection is closed, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
     /// Allowed schemes of the URL and of redirects, separated by commas.
@@ -94,7 +94,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         .with_ansi(false)
         .with_target(false)
         .init();
-    // The image must be readable for VMs whose pods run as another user.
+    // VMs with pods that run as another user must be able to read the image.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let outcome = match prepare(&arguments) {
         Ok(runtime) => {
@@ -151,7 +151,8 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
         .enable_all()
         .build();
     runtime.map_err(|error| {
-        format!("the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)")
+        format!("the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the \
+            kubelet)")
     })
 }
 
@@ -163,7 +164,7 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         end = fetch(arguments, &part) => end,
         () = termination_signal() => Err(Problem::new(
             FetchReason::Interrupted,
-            "the download was stopped by a signal; a later download of this image resumes it",
+            "a signal has stopped the download; the next download of this image resumes it",
         )),
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
@@ -202,8 +203,8 @@ async fn deadline_expiry(deadline: Option<u64>) {
 
 fn deadline_exceeded(seconds: u64) -> Problem {
     let message = format!(
-        "the download has not finished within {seconds} s; raise its maximum duration, or use a faster server; a later \
-         download of this image resumes it"
+        "the download has not finished within {seconds} s; raise the maximum duration, or use a faster server. The next \
+            download of this image resumes it"
     );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }
@@ -295,7 +296,7 @@ async fn claim(
             Claim::LockedByOther(bytes) => {
                 if !std::mem::replace(&mut waits, true) {
                     tracing::info!(
-                        "another process downloads {}; waiting until it has finished",
+                        "another process is downloading {}; this process waits until the download has finished",
                         target.display()
                     );
                 }

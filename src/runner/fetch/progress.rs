@@ -26,7 +26,7 @@ impl ProgressWriter {
         }
         self.last = Some(now);
         let line = serde_json::to_string(&Progress { bytes, total }).unwrap_or_default();
-        // The progress is optional: the download continues if nobody reads it.
+        // The progress is optional: the download continues if no process reads it.
         let _ = writeln!(std::io::stdout(), "{line}");
     }
 }

@@ -1,4 +1,5 @@
-//! Any server, cut at any byte: what is put together from its answers is one of its images, whole.
+//! Servers that follow the standard in part, with connections that close at any byte. The assembled image is always one complete
+//! image of the server.
 
 use crate::runner::fetch::answer::{Answer, RangeRequest, Validator, interpret};
 use http::StatusCode;
@@ -8,31 +9,31 @@ use proptest::prelude::*;
 /// How the server answers one request.
 #[derive(Clone, Debug)]
 struct Step {
-    /// Which of its images it has then; each has a tag, a date and a size of its own, but some have the same size.
+    /// The image that the server has at this step. Each image has its own tag and date. Some images have the same size.
     version: usize,
     manner: Manner,
-    /// Bytes that come before the connection is cut.
+    /// Bytes that are sent before the connection closes.
     cut: usize,
 }
 
-/// What it knows of the standard.
+/// The parts of the standard that the server supports.
 #[derive(Clone, Copy, Debug)]
 enum Manner {
-    /// All of it.
+    /// All parts.
     Good,
     /// No ranges.
     NoRanges,
-    /// It does not look at `If-Range`, but tells the tag.
+    /// The server ignores `If-Range`, but sends the tag.
     NoConditions,
-    /// It gives bytes from somewhere else.
+    /// The server sends bytes from another offset.
     WrongPlace,
-    /// It tells no tag, but a date.
+    /// The server sends a date instead of a tag.
     Dated,
-    /// It tells a weak tag only.
+    /// The server sends only a weak tag.
     Weak,
-    /// It gives a piece of what was range for.
+    /// The server sends only a part of the requested range.
     Piece,
-    /// It does not tell the whole size with a part.
+    /// The server sends a part without the complete size.
     NoTotal,
 }
 
@@ -124,7 +125,7 @@ struct Have {
 }
 
 impl Have {
-    /// One request; whether there is all of it.
+    /// Sends one request. Returns whether the image is complete.
     fn ask(&mut self, step: &Step) -> bool {
         let offset = if self.validator.is_some() {
             self.bytes.len() as u64
@@ -152,7 +153,7 @@ impl Have {
                     };
                 }
                 self.bytes.extend(body.iter().take(step.cut));
-                // What is shorter than it has said to be was cut; what has no size is whole at its end.
+                // A body without a known size is complete at its end.
                 self.total.map_or(step.cut >= body.len(), |total| {
                     self.bytes.len() as u64 == total
                 })

@@ -121,7 +121,7 @@ impl Transfer {
                         _ if is_interrupted => (delays.next(), ""),
                         Some(requested) => (
                             budget.take(requested),
-                            ", as the server's Retry-After requests",
+                            ", as the server requests (Retry-After)",
                         ),
                         None => (None, ""),
                     };
@@ -129,7 +129,9 @@ impl Transfer {
                         return Err(problem);
                     };
                     let seconds = delay.as_secs();
-                    tracing::warn!("{problem}; the download is retried in {seconds} s{cause}");
+                    tracing::warn!(
+                        "{problem}; the runner retries the download in {seconds} s{cause}"
+                    );
                     tokio::time::sleep(delay).await;
                 }
             }
@@ -185,7 +187,8 @@ impl Transfer {
                 }
                 (Answer::Changed | Answer::Redirect(_), _) => {
                     tracing::info!(
-                        "{} has changed since the first part of the download; downloading the complete image",
+                        "{} has changed on the server since the download of its first part; the runner downloads the complete \
+                         image again",
                         self.address
                     );
                     with_part(&self.part, |part| part.begin(None, None)).await??;
@@ -195,7 +198,7 @@ impl Transfer {
         Err(Problem::new(
             FetchReason::ServerRefused,
             format!(
-                "{}: the server answers a request for the complete image with a part of it; use another URL",
+                "{}: the server answers a request for the complete image with only a part of the image; use another URL",
                 self.address
             ),
         ))
@@ -306,7 +309,7 @@ impl Transfer {
         {
             if std::mem::take(&mut self.is_resumed) {
                 tracing::warn!(
-                    "{}: the checksum of the resumed download is wrong; downloading the complete image again",
+                    "{}: the checksum of the resumed download is wrong; the runner downloads the complete image again",
                     self.address
                 );
                 with_part(&self.part, |part| part.begin(None, None)).await??;

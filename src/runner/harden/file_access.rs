@@ -27,7 +27,7 @@ pub struct FileAccess {
     pub tpm: Vec<(PathBuf, Access)>,
 }
 
-/// Paths that the runner needs besides those of the VM.
+/// Paths that the runner needs in addition to those of the VM.
 #[derive(Clone, Debug)]
 pub struct RunnerPaths {
     /// Configuration files. Their directories are readable.

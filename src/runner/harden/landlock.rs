@@ -37,7 +37,7 @@ pub fn run_confined<T: Send + 'static>(
         .spawn(confine_and_start)?;
     receiver.recv().unwrap_or_else(|_| {
         Err(io::Error::other(
-            "internal error: the thread that starts the VM's programs has panicked",
+            "internal error: the thread that starts the VM's programs has panicked; report it as a bug of vm-runner",
         ))
     })
 }

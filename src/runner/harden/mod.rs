@@ -43,6 +43,10 @@ pub fn drop_privileges() -> Result<(), Failure> {
     // QEMU runs as the same user. It must not read this process's memory, which contains the
     // display's password and the token.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failure)?;
-    seccomp::install()
-        .map_err(|error| Failure::start(format!("the runner cannot install its seccomp filter: {error}; use a node whose kernel supports seccomp")))
+    seccomp::install().map_err(|error| {
+        Failure::start(format!(
+            "the runner cannot install its seccomp filter: {error}; use a node with seccomp \
+            support in its kernel"
+        ))
+    })
 }

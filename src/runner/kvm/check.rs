@@ -4,7 +4,7 @@
 //! |---|---|
 //! | open, interface | without the device, without permission, without KVM in the node's kernel |
 //! | VM, vCPU, real mode | if KVM cannot use the processor, for example beside another hypervisor |
-//! | long mode | in some nested VMs, whose KVM emulates instructions and does not know those of OVMF and Linux |
+//! | long mode | in some nested VMs: their KVM emulates instructions, but not those of OVMF and Linux |
 
 use crate::sys::kvm::{self, API_VERSION, DATA, Errno, Exit, Guest, Mode};
 use kvm_ioctls::Kvm;
@@ -45,7 +45,7 @@ impl Step {
     pub fn text(self) -> &'static str {
         match self {
             Self::Open => "open the device",
-            Self::Interface => "query the version of the interface",
+            Self::Interface => "query the version of the KVM interface",
             Self::CreateVm => "create a VM",
             Self::CreateVcpu => "create a vCPU",
             Self::RealMode => "run instructions in real mode",
@@ -137,7 +137,7 @@ fn interface(kvm: &Kvm) -> Result<(), String> {
     match kvm.get_api_version() {
         API_VERSION => Ok(()),
         version if version < 0 => Err(format!(
-            "the device does not have the interface of KVM ({}); give the pod the node's /dev/kvm",
+            "the device is not a KVM device ({}); give the pod the node's /dev/kvm",
             Errno::last()
         )),
         version => Err(format!(
@@ -182,9 +182,9 @@ fn repeat<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 fn creation_problem(error: Errno) -> String {
     let next = match error.errno() {
         libc::EBUSY => {
-            "; another hypervisor on the node uses the processor's virtualization; stop it"
+            "; another hypervisor on the node uses hardware virtualization; stop that hypervisor"
         }
-        libc::ENOMEM => "; free memory on the node",
+        libc::ENOMEM => "; free some memory on the node",
         _ => "",
     };
     format!("{error}{next}")
@@ -196,19 +196,19 @@ fn open(device: &Path) -> Result<File, String> {
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
     let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
     let file = opened.map_err(|error| match error {
-        Errno::NOENT => format!("the pod has no {path}; see accelerator in the operator's ConfigMap"),
+        Errno::NOENT => format!("the pod has no {path}; to give pods the device, see accelerator in the operator's ConfigMap"),
         Errno::ACCESS | Errno::PERM => format!(
-            "{path} cannot be opened by uid {uid}: {error}; give that user access on the node, or set deviceAccess: root \
-             in the operator's ConfigMap"
+            "uid {uid} cannot open {path}: {error}; give that user access to the device on the node, or set deviceAccess to \
+             root in the operator's ConfigMap"
         ),
         Errno::NODEV | Errno::NXIO => format!(
-            "the node's kernel has no KVM for {path} ({error}); load the module kvm_amd or kvm_intel on the node, and \
-             enable virtualization in its firmware"
+            "the node's kernel does not provide KVM ({path}: {error}); load the module kvm_amd or kvm_intel on the node, and \
+             enable virtualization in the node's firmware"
         ),
-        error => format!("{path} cannot be opened: {error}"),
+        error => format!("the runner cannot open {path}: {error}"),
     })?;
     let stat = rustix::fs::fstat(&file)
-        .map_err(|error| format!("the type of {path} cannot be read: {error}"))?;
+        .map_err(|error| format!("the runner cannot read the file type of {path}: {error}"))?;
     let number = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
@@ -216,7 +216,7 @@ fn open(device: &Path) -> Result<File, String> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(file.into()),
         FileType::CharacterDevice => Err(format!(
-            "{path} has the device number {}:{} instead of 10:232, the number of KVM; give the pod the node's {path}",
+            "{path} has the device number {}:{}, but KVM has 10:232; give the pod the node's {path}",
             number.0, number.1
         )),
         _ => Err(format!(

@@ -60,7 +60,7 @@ impl Check<'_> {
         let mut child = match self.spawn() {
             Ok(child) => child,
             Err(error) => {
-                let why = format!("the process that checks KVM cannot be started: {error}");
+                let why = format!("the runner cannot start the process that checks KVM: {error}");
                 return Finding::Failed(FailedStep {
                     step: Step::Open,
                     why,

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Options of the command.
 #[derive(Args)]
 pub struct Arguments {
-    /// Skip the steps in long mode, as a VM with accelerator kvm does.
+    /// Skip the steps in long mode; VMs with accelerator kvm skip these steps too.
     #[arg(long)]
     basic: bool,
     /// Path of the KVM device.
@@ -54,7 +54,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(finding) => exit_code(&finding),
         Err(error) => {
             eprintln!(
-                "vm-runner: the runner cannot start its threads: {error}; raise the limit of processes of the pod (podPidsLimit of the kubelet)"
+                "vm-runner: the runner cannot start its threads: {error}; raise the limit of processes of the pod \
+                 (podPidsLimit of the kubelet)"
             );
             ExitCode::FAILURE
         }
@@ -99,10 +100,10 @@ fn print_result(step: Option<Step>, result: &str) {
 /// The consequence of a failed step for VMs.
 fn consequence(step: Step) -> &'static str {
     if step.is_basic() {
-        "KVM does not work on this node: VMs with accelerator auto are emulated, VMs with accelerator kvm do not start"
+        "KVM does not work on this node. QEMU emulates VMs with accelerator auto; VMs with accelerator kvm do not start"
     } else {
-        "KVM on this node does not run the test instructions of an operating system: VMs with accelerator auto are emulated, the guests of VMs with \
-         accelerator kvm crash"
+        "KVM on this node cannot execute instructions that operating systems need. QEMU emulates VMs with accelerator auto; \
+         guests of VMs with accelerator kvm crash"
     }
 }
 

@@ -67,8 +67,8 @@ pub fn explain_end(outcome: Outcome) -> Outcome {
     let message = match outcome.reason {
         EndReason::AcceleratorUnavailable => unavailable(&outcome.message).message,
         EndReason::AcceleratorFailed => format!(
-            "{}; the operator starts the VM again; if this happens again, use another node, or set accelerator to tcg, \
-             which emulates the guest",
+            "{}; the operator starts the VM again. If KVM fails again, use another node, or set accelerator to tcg, which \
+             emulates the guest",
             outcome.message
         ),
         _ => return outcome,
@@ -99,7 +99,7 @@ impl KvmCheck<'_> {
             let began = Instant::now();
             let finding = check.run(|_| ()).await;
             let took_ms = began.elapsed().as_millis() as u64;
-            tracing::info!(took_ms, ?extent, ?finding, "KVM was checked");
+            tracing::info!(took_ms, ?extent, ?finding, "the check of KVM has finished");
             match finding {
                 Finding::Passed => return None,
                 Finding::Failed(failed) => return Some(self.failed(failed.step, &failed.why)),
@@ -108,8 +108,8 @@ impl KvmCheck<'_> {
         }
         let step = last_step.map_or("start", Step::text);
         let message = format!(
-            "it is unknown whether {} works: {ATTEMPTS} checks have timed out after {} s, the last one at the step \
-             {step:?}; restart the VM to check again",
+            "it is unknown whether {} works, because {ATTEMPTS} checks have timed out after {} s, the last check at the step \
+                {step:?}; restart the VM to check again",
             self.device.display(),
             CHECK_TIMEOUT.as_secs()
         );

@@ -118,7 +118,7 @@ async fn a_check_that_does_not_end_is_tried_once_more_and_then_unknown() {
     assert!(
         problem
             .message
-            .contains("the last one at the step \"run instructions in long mode\""),
+            .contains("the last check at the step \"run instructions in long mode\""),
         "{}",
         problem.message
     );
@@ -172,7 +172,7 @@ fn only_an_end_that_kvm_has_caused_gets_its_next_step() {
     );
     assert!(
         explained(EndReason::AcceleratorFailed)
-            .starts_with("words; the operator starts the VM again; if this happens again")
+            .starts_with("words; the operator starts the VM again. If KVM fails again")
     );
     assert_eq!(explained(EndReason::GuestHalted), "words");
 }

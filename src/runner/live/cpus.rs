@@ -74,7 +74,7 @@ impl LiveUpdater {
             }
             CpuPlan::Impossible(why) => (slots, not_followed(why)),
             CpuPlan::WaitForGuest => {
-                let why = "removing CPUs from the guest when its guest agent has answered, or after two minutes without an agent";
+                let why = "the runner removes CPUs from the guest after the guest agent has answered, or after two minutes without an answer";
                 (slots, not_followed(why.to_owned()))
             }
             CpuPlan::Run(commands) => self.run_plan(commands, desired, slots).await?,
@@ -91,16 +91,17 @@ impl LiveUpdater {
         Ok(!waits && !repeats)
     }
 
-    /// The reason why an emulating QEMU cannot carry out the commands. It has a context for each of the possible CPUs. Each added CPU takes
-    /// one, and a removed CPU does not return it. One CPU too many aborts QEMU (`tcg_register_thread`).
+    /// The reason why an emulating QEMU cannot carry out the commands. It has a context for each of the possible CPUs.
+    /// Each added CPU takes one, and a removed CPU does not return it. One CPU too many aborts QEMU
+    /// (`tcg_register_thread`).
     fn addition_limit(&self, commands: &[Command], maximum: usize) -> Option<String> {
         let additions = commands.iter().filter(|it| it.name == ADD_CPU).count();
         let limit = maximum.saturating_sub(1);
         let is_beyond = self.emulated && additions > 0 && self.cpu_additions + additions > limit;
         is_beyond.then(|| {
             format!(
-                "an emulated VM can get at most {limit} additional CPUs until its next start, and {} were added; restart the \
-                 VM to get more",
+                "an emulated VM can get at most {limit} additional CPUs until its next start, and has already got {}; restart \
+                 the VM to get more",
                 self.cpu_additions
             )
         })
@@ -178,7 +179,7 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
         return Problem::new(
             ConditionReason::NotFollowed,
             format!(
-                "QEMU cannot change the number of CPUs to {wanted}: {why}; restart the VM to get them"
+                "QEMU cannot change the number of CPUs to {wanted}: {why}; restart the VM to change the number"
             ),
         );
     }

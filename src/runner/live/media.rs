@@ -103,8 +103,8 @@ fn change_problem(inserts: bool, description: String) -> Problem {
     // QEMU has one error class for both: it opens the image first, and then asks the guest to release the medium.
     if description.contains("is locked") {
         let message = format!(
-            "the guest has locked the present CD image, and QEMU has requested its release; unmount or eject it in the guest \
-             ({description})"
+            "the guest has locked the present CD image, and QEMU has requested its release; unmount or eject the CD in the \
+             guest ({description})"
         );
         return Problem::new(ConditionReason::GuestHoldsMedium, message);
     }

@@ -83,8 +83,8 @@ impl LiveUpdater {
             };
             let consequence = self.display.consequence();
             let why = format!(
-                "QEMU rejects {field} in the display Secret ({description}). Change it in the Secret, and use at most 60 \
-                 characters; {consequence}"
+                "QEMU rejects {field} in the display Secret ({description}). Change the value in the Secret, and use at most 60 \
+                    characters; {consequence}"
             );
             self.settle_password(
                 Some(password),
@@ -111,9 +111,9 @@ impl PasswordState {
     fn consequence(&self) -> &'static str {
         match &self.applied {
             Some(applied) if applied.valid_expiry() != Some(EXPIRY_NOW) => {
-                "until then the previous password of the display remains valid"
+                "until the Secret is correct, the previous password of the display remains valid"
             }
-            _ => "until then the display accepts no password",
+            _ => "until the Secret is correct, the display accepts no password",
         }
     }
 }

@@ -11,8 +11,8 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
         let message = format!(
-            "the CD image {shown} is a URL, which only the operator can download; copy the image to the image repository and \
-             configure its file name"
+            "the CD image {shown} is a URL, which only the operator can download; copy the image into the image repository, and \
+                configure the file name of the copy"
         );
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
@@ -34,7 +34,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
         Problem::new(
             ConditionReason::ImageMissing,
             format!(
-                "the image repository {} cannot be used: {error}; check its volume",
+                "the runner cannot use the image repository {}: {error}; check the volume of the image repository",
                 repository.display()
             ),
         )
@@ -42,7 +42,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!(
-            "the CD image {shown} is outside of the image repository {}; copy the image there",
+            "the CD image {shown} is outside of the image repository {}; copy the image into the image repository",
             repository.display()
         );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));

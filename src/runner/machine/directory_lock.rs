@@ -29,15 +29,15 @@ impl DirectoryLocks {
             Ok(locked) => self.0.extend(locked),
             Err(Errno::WOULDBLOCK) => {
                 let message = format!(
-                    "the directory {} is in use by another vm-runner or its QEMU; stop that one, or give this VM a different \
-                     {key}",
+                    "another vm-runner, or its QEMU, uses the directory {}; stop that vm-runner, or set a different {key} for \
+                     this VM",
                     dir.display()
                 );
                 return Err(Failure::new(EndReason::DiskInUse, message));
             }
             Err(error) => tracing::warn!(
-                "cannot lock the directory {}, so a second vm-runner of this VM would not be detected: {error}; use a volume \
-                 with file locks (flock)",
+                "the runner cannot lock the directory {} against a second vm-runner of this VM: {error}; use a volume that \
+                 supports file locks (flock)",
                 dir.display()
             ),
         }
@@ -92,7 +92,7 @@ mod tests {
             .await
             .unwrap_err();
         assert_eq!(failure.reason, EndReason::DiskInUse);
-        let words = format!("{} is in use by another vm-runner", dir.path().display());
+        let words = format!("uses the directory {}", dir.path().display());
         assert!(
             failure.message.contains(&words) && failure.message.contains("a different dataDir"),
             "{failure}"

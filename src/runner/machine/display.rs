@@ -29,7 +29,7 @@ fn text(path: &Path) -> Result<Option<String>, Failure> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) if error.kind() == ErrorKind::InvalidData => {
             let message = format!(
-                "{} in the display Secret is not UTF-8 text; write it again as UTF-8",
+                "{} in the display Secret is not UTF-8 text; write the value as UTF-8",
                 path.display()
             );
             Err(Failure::new(EndReason::InvalidConfig, message))
@@ -60,12 +60,12 @@ impl Certificate {
             [None, None] => return Ok(None),
             [Some(chain), Some(key)] => (chain, key),
             [chain, _] => {
-                let (there, missing) = match chain {
+                let (present, missing) = match chain {
                     Some(_) => (names::SECRET_TLS_CERTIFICATE, names::SECRET_TLS_KEY),
                     None => (names::SECRET_TLS_KEY, names::SECRET_TLS_CERTIFICATE),
                 };
                 let message = format!(
-                    "the display Secret has {there}, but no {missing}; add {missing} for an encrypted display, or remove {there}"
+                    "the display Secret has {present}, but no {missing}; add {missing} for an encrypted display, or remove {present}"
                 );
                 return Err(Failure::new(EndReason::InvalidConfig, message));
             }

@@ -149,11 +149,11 @@ fn kind(source: &Source) -> Result<DiskKind, Failure> {
             Ok(DiskKind::File)
         }
         Source::Device(_) => Err(Failure::data(format!(
-            "disk {} is not a block device; configure a block device, or use file for an image file",
+            "disk {} is not a block device; configure a block device, or use the key `file` for an image file",
             path.display()
         ))),
         _ => Err(Failure::data(format!(
-            "disk {} is neither an image file nor a block device; configure one of them",
+            "disk {} is neither an image file nor a block device; configure an image file or a block device",
             path.display()
         ))),
     }
@@ -164,13 +164,15 @@ fn open_exclusively(path: &Path) -> Result<File, Failure> {
     rustix::fs::open(path, flags, Mode::empty()).map(File::from).map_err(|error| match error {
         Errno::BUSY => Failure::new(
             EndReason::DiskInUse,
-            format!("the disk {} is in use by another VM, or is mounted on this node; stop the VM, or unmount the disk", path.display()),
+            format!("the disk {} is in use by another VM, or is mounted on this node; stop that VM, or unmount the \
+                disk", path.display()),
         ),
         error => Failure::new(
             EndReason::DeviceNotPermitted,
             format!(
                 "the runner cannot open disk {} as uid {}: {error}. Configure the node's container runtime to give block \
-                 devices to the pod's user (device_ownership_from_security_context), or set deviceAccess: root",
+                 devices to the pod's user (device_ownership_from_security_context), or set deviceAccess to root in the \
+                 operator's ConfigMap",
                 path.display(),
                 uid()
             ),

@@ -150,8 +150,8 @@ fn install_pair(
             .map(|(rom, _)| rom.display().to_string())
             .collect();
         let message = format!(
-            "the runner's image has no firmware {} (searched for {}); set spec.image to one that has it, or choose another \
-             spec.vm.firmware",
+            "the runner's image does not contain the firmware {} (searched for {}); choose another spec.vm.firmware, or set \
+             spec.image to an image with this firmware",
             firmware.as_str(),
             searched.join(", ")
         );
@@ -178,8 +178,9 @@ fn install_pair(
         let kept = renamed(own_size);
         fs::rename(&own, &kept).map_err(failure)?;
         warnings.push(format!(
-            "the VM's firmware variables (boot entries, keys) have {own_size} bytes, which does not fit the firmware {} of \
-             this runner image. The VM starts with other variables that fit; the present ones are retained as {}",
+            "the VM's firmware variables (boot entries, keys) have {own_size} bytes, a size that the firmware {} of this \
+             runner image cannot use. The VM starts with other variables of the right size; the previous ones are retained as \
+             {}",
             firmware.as_str(),
             kept.display()
         ));

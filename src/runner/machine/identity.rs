@@ -51,9 +51,9 @@ fn lost(data: &Path, claim: &str) -> Failure {
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "the directory {} has no data of the runner, although the VM has run before; check that the file systems of its volume are mounted, or \
-             restore the data; to start with a new UUID and new firmware variables instead, set spec.vm.state to Stopped, \
-             delete PVC {claim:?}, and set it to Running",
+            "the directory {} does not contain the runner's data, although the VM has run before; check that the volume of \
+             the directory is mounted, or restore the data. To start with a new UUID and new firmware variables instead, set \
+             spec.vm.state to Stopped, delete PVC {claim:?}, and set spec.vm.state to Running",
             data.display()
         ),
     )

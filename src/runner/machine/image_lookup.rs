@@ -40,8 +40,8 @@ impl ImageLookup {
     pub fn unreachable(repository: PathBuf) -> Self {
         let find = |repository: &Path, file: &Path| {
             let message = format!(
-                "{}: the image repository {} did not answer when the VM was started; check the storage server of its volume, \
-                 then restart the VM",
+                "{}: the image repository {} did not answer when the VM started; check the storage \
+                 server of the volume, then restart the VM",
                 file.display(),
                 repository.display()
             );
@@ -106,8 +106,8 @@ impl ImageLookup {
             Err(_) => {
                 self.pending.insert(image.to_owned(), lookup);
                 let message = format!(
-                    "{}: the image repository {} has not answered within {} s; if this remains, check the storage server of \
-                     its volume",
+                    "{}: the image repository {} has not answered within {} s; if this persists, check \
+                     the storage server of the volume",
                     image.display(),
                     self.repository.display(),
                     IMAGE_LOOKUP_TIMEOUT.as_secs()

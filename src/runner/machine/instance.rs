@@ -22,8 +22,7 @@ impl Instance {
     /// Replaces the `instance-id` that the operator has generated. `vm` identifies the VM.
     ///
     /// The operator derives its `instance-id` from the UID of the VM, which changes if the object is
-    /// created again. The replacement changes with the content only. A VM of an earlier version
-    /// keeps the one that it has.
+    /// created again. The replacement changes with the content only. A VM of an earlier version keeps its ID.
     pub fn select(
         record: &mut Record,
         cloud_init: Option<&CloudInit>,

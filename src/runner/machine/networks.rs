@@ -51,8 +51,8 @@ fn adopt_names(record: &mut Record, networks: &[NetworkConfig]) {
     }
 }
 
-/// Gives a network whose key has no recorded address the address and the PCI slot that are recorded for an
-/// absent network of its bridge. Such a network had a higher number before another one was removed.
+/// Gives networks without a recorded address the address and the PCI slot that are recorded for an absent
+/// network of their bridge. Such a network had a higher number before another one was removed.
 fn adopt_numbers(record: &mut Record, networks: &[NetworkConfig]) {
     let keys = keys(networks);
     let Some(macs) = record.macs.as_mut() else {

@@ -61,16 +61,17 @@ pub fn compare(
 fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     let accept = match claim {
         Some(claim) => format!(
-            "to start with an empty disk instead, set spec.vm.state to Stopped, delete PVC {:?}, and set it to Running",
+            "to start with an empty disk instead, set spec.vm.state to Stopped, delete PVC {:?}, and set spec.vm.state to \
+             Running",
             claim.name
         ),
-        None => "to start with an empty disk instead, create an empty file there".to_owned(),
+        None => "to start with an empty disk instead, create an empty file at this path".to_owned(),
     };
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "the disk image {} does not exist, although the VM has used it before; check that the file systems of its volume are \
-             mounted, or restore the image; {accept}",
+            "the disk image {} does not exist, although the VM has used it before; check that its volume is mounted, or \
+             restore the image; {accept}",
             path.display()
         ),
     )
@@ -200,7 +201,7 @@ mod tests {
         let mut record = Record::new("q35", false);
         start(&mut record, None, false);
         let lost = start(&mut record, None, false).1.unwrap();
-        assert!(lost.contains("create an empty file there"), "{lost}");
+        assert!(lost.contains("create an empty file at this path"), "{lost}");
         assert_eq!(start(&mut record, None, true), (false, None));
     }
 

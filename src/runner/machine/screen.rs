@@ -37,7 +37,8 @@ pub fn select(
     match own {
         _ if heads > 1 => Screen::VirtioVga,
         Screen::VirtioVga if emulated => {
-            let why = "the guest is emulated and gets the display device VGA instead of virtio-vga, which can hang under emulation; with KVM it gets virtio-vga again";
+            let why = "the guest is emulated and gets the display device VGA, because virtio-vga can hang under emulation; with \
+                KVM, the guest gets virtio-vga again";
             warnings.push(why.to_owned());
             Screen::Vga
         }

@@ -149,11 +149,11 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
         .filter(|_| number("source").is_some_and(|source| OST_EJECT_SOURCES.contains(&source)))?;
     let answer = match status {
         0x00 | 0x84 => return None,
-        0x80 => "it cannot release such a device",
-        0x81 => "one of its programs uses the device",
+        0x80 => "the guest cannot release such a device",
+        0x81 => "a program of the guest uses the device",
         0x82 => "the device is busy",
         0x83 => "another device that depends on this device is busy",
-        _ => "it failed",
+        _ => "the device could not be released",
     };
     // An empty slot has no device.
     let device = info.get("device")?.as_str()?.to_owned();
@@ -235,7 +235,7 @@ mod tests {
         for (source, status, word) in [
             (3, 0x80, "cannot"),
             (0x103, 0x82, "busy"),
-            (3, 1, "failed"),
+            (3, 1, "could not be released"),
             (3, 0x99, "0x99"),
         ] {
             let Some(QmpEvent::UnplugRejected { device, why }) = answer(source, status) else {

@@ -7,7 +7,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// An API server that takes a status whenever `takes` says so, and remembers what it has taken.
+/// An API server that accepts a status if `takes` returns true, and records accepted ones.
 #[derive(Clone)]
 struct Server {
     taken: Arc<Mutex<Vec<Value>>>,
@@ -97,7 +97,7 @@ async fn a_status_that_comes_back_after_a_failed_write_is_written() {
         move |status: &Value| {
             let cpus = status["cpus"].as_u64().unwrap();
             if taken.lock().unwrap().len() == 1 {
-                // The second one fails; what is tried again is the first, and the second is back before that is written.
+                // The second write fails. The retry sends the first status, and the second status returns before that write.
                 newest.send_replace(if cpus == 2 {
                     before.clone()
                 } else {

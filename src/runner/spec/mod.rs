@@ -173,7 +173,7 @@ impl Spec {
 pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
     let level = |text: &String| {
         text.parse()
-            .map_err(|_| Invalid::value("logLevel", text, "error, warn, info, debug or trace"))
+            .map_err(|_| Invalid::value("logLevel", text, "use error, warn, info, debug or trace"))
     };
     config.log_level.as_ref().map(level).transpose()
 }
@@ -184,8 +184,8 @@ pub fn warning(config: &RunnerConfig) -> Option<String> {
     let (current, maximum) = (vm.current_ram?, vm.maximum_ram);
     (current > maximum).then(|| {
         format!(
-            "the VM gets only {maximum} of memory (vm.maximumRam), because vm.currentRam must not exceed it ({current}); \
-             raise vm.maximumRam for more memory"
+            "the VM gets only {maximum} of memory, because vm.currentRam ({current}) is more than vm.maximumRam; raise \
+             vm.maximumRam"
         )
     })
 }
@@ -197,8 +197,8 @@ const BUS_ERROR: i32 = -7;
 pub fn add_possible_causes(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
     let fields = match (outcome.reason, outcome.qemu_exit) {
         (EndReason::StartFailed, Some(_)) => {
-            "possible causes are wrong values of vm.cpuModel, vm.maximumRam, vm.hugepages or vm.network[].device, which only \
-             QEMU and the node can check"
+            "a possible cause is a value of vm.cpuModel, vm.maximumRam, vm.hugepages or vm.network[].device that QEMU or the \
+             node does not support"
         }
         (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
             "a possible cause is that the pod has fewer huge pages (vm.hugepages) than vm.maximumRam needs"
@@ -260,7 +260,8 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
         return Ok(maximum);
     }
     let problem = format!(
-        "{maximum} CPUs are not a multiple of the {product} CPUs of the configured topology; use a multiple, or remove the topology"
+        "{maximum} CPUs are not a multiple of the {product} CPUs of the configured topology; use a multiple, or remove the \
+         topology"
     );
     Err(Invalid::new("vm.maximumCpus", problem))
 }
@@ -300,7 +301,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         if !matches!(source, Source::File(_)) {
             return Err(Invalid::new(
                 key,
-                "size is allowed only with file; remove size, or use file",
+                "the key `size` is allowed only together with the key `file`; remove `size`, or add `file`",
             ));
         }
         validation::check_range(key, size, SECTOR_SIZE..=Bytes(1 << 63))?;

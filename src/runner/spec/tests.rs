@@ -88,11 +88,11 @@ fn what_qemu_would_refuse_together_is_refused_with_both_places() {
     let refused = |forwards, display| ports(forwards, display).unwrap_err().to_string();
     assert_eq!(
         refused(["port: 8022", "port: 8022, protocol: tcp"], ""),
-        "vm.network[1].forward[0].port: port 8022 is also the port of vm.network[0].forward[0].port; configure different ports for the two"
+        "vm.network[1].forward[0].port: port 8022 is also the port of vm.network[0].forward[0].port; configure two different ports"
     );
     assert_eq!(
         refused(["port: 5900", "port: 1"], "spice: {}"),
-        "vm.network[0].forward[0].port: port 5900 is also the port of vm.display.spice.port; configure different ports for the two"
+        "vm.network[0].forward[0].port: port 5900 is also the port of vm.display.spice.port; configure two different ports"
     );
     assert_eq!(
         ports(["port: 5900, protocol: udp", "port: 8022"], "spice: {}"),
@@ -127,8 +127,8 @@ fn what_is_cut_is_said() {
             .config;
         warning(&parsed).unwrap_or_default()
     };
-    let reported = "the VM gets only 1 GiB of memory (vm.maximumRam), because vm.currentRam must not exceed it (2 GiB); raise \
-                    vm.maximumRam for more memory";
+    let reported = "the VM gets only 1 GiB of memory, because vm.currentRam (2 GiB) is more than vm.maximumRam; raise \
+                    vm.maximumRam";
     assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
     for fine in [
         "maximumRam: 1Gi, currentRam: 1Gi",
@@ -293,7 +293,7 @@ fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check
     let huge = Some(PageSize::Large);
     assert!(
         reported(EndReason::StartFailed, Some(1), None)
-            .starts_with("QEMU: no; possible causes are wrong values of vm.cpuModel")
+            .starts_with("QEMU: no; a possible cause is a value of vm.cpuModel")
     );
     assert!(reported(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [

@@ -54,7 +54,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
         return Err(Invalid::value(
             "vm.display.loggedInUser",
             user,
-            "a user name without line breaks",
+            "use a user name without line breaks",
         ));
     }
     // Each port of the pod has one destination. TCP and UDP ports are independent.
@@ -85,7 +85,7 @@ pub fn check_values(vm: &VmConfig) -> Result<(), Invalid> {
             check_range(&key, forward.port, PORT_RANGE)?;
             if let Some(other) = ports.insert((forward.protocol, forward.port), key.clone()) {
                 let problem = format!(
-                    "port {} is also the port of {other}; configure different ports for the two",
+                    "port {} is also the port of {other}; configure two different ports",
                     forward.port
                 );
                 return Err(Invalid::new(key, problem));
@@ -161,7 +161,7 @@ fn check_characters(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
         return Err(Invalid::value(
             key,
             value,
-            &format!("letters, digits and {more}"),
+            &format!("use letters, digits and {more}"),
         ));
     }
     Ok(())
@@ -181,7 +181,7 @@ fn check_uuid(key: &str, value: &str) -> Result<(), Invalid> {
         return Err(Invalid::value(
             key,
             value,
-            "a UUID such as 7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4",
+            "use a UUID such as 7a37e3b4-5bd0-4f7b-8a0c-b0e2a1b2c3d4",
         ));
     }
     Ok(())
@@ -200,7 +200,7 @@ fn check_interface_name(key: &str, value: &str) -> Result<(), Invalid> {
     Err(Invalid::value(
         key,
         value,
-        "the name of an interface: 1 to 15 characters, no blank, slash, colon or comma",
+        "use the name of an interface: 1 to 15 characters, no blank, slash, colon or comma",
     ))
 }
 
@@ -228,7 +228,7 @@ fn check_ipv4_network(key: &str, value: &str) -> Result<(), Invalid> {
     Err(Invalid::value(
         key,
         value,
-        "an IPv4 network such as 10.0.2.0/24, with a prefix length of 29 at most",
+        "use an IPv4 network such as 10.0.2.0/24, with a prefix length of at most 29",
     ))
 }
 
@@ -249,14 +249,14 @@ fn check_rtc_base(key: &str, value: &str) -> Result<(), Invalid> {
     Err(Invalid::value(
         key,
         value,
-        "utc, localtime or a date such as 2026-01-31T12:00:00",
+        "use utc, localtime or a date such as 2026-01-31T12:00:00",
     ))
 }
 
 /// Checks that the path is absolute and has one line.
 pub fn absolute_path(key: &str, value: &str) -> Result<std::path::PathBuf, Invalid> {
     if !value.starts_with('/') || value.contains('\0') || value.contains('\n') {
-        return Err(Invalid::value(key, value, "an absolute path"));
+        return Err(Invalid::value(key, value, "use an absolute path"));
     }
     Ok(value.into())
 }

@@ -140,8 +140,8 @@ impl State {
         }
     }
 
-    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL remains, because QEMU
-    /// may be writing.
+    /// A shutdown from a terminal. A second one skips the time of the guest. The time between SIGINT and SIGKILL
+    /// remains, because QEMU may be writing.
     pub(super) fn interrupt(&mut self, now: Duration) -> Vec<Action> {
         match self.shutdown.as_ref().map(|shutdown| shutdown.force) {
             None => self.stop(now),
@@ -317,7 +317,8 @@ impl State {
 
 /// Message for a QEMU that was killed and still runs: it waits in the kernel for a device or a
 /// server.
-const STUCK_QEMU: &str = "QEMU was killed, but has not exited: it waits in the kernel, most likely for storage that does not answer. Check that the node reaches the storage, or restart the node";
+const STUCK_QEMU: &str = "the runner has killed QEMU, but QEMU has not exited: it probably waits in the kernel for storage that \
+    does not answer. Check that the node reaches the storage, or restart the node";
 
 fn is_of_kvm(reason: EndReason) -> bool {
     matches!(
@@ -350,9 +351,9 @@ const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";
 fn with_last_output(message: &str, last_output: &str) -> String {
     if last_output.contains(UNSUPPORTED_MACHINE_TYPE) {
         return format!(
-            "the VM uses a QEMU machine type that the QEMU of this runner image no longer has ({last_output}). Use a runner \
-             image with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then \
-             gets newer hardware"
+            "the QEMU of this runner image no longer supports the machine type of the VM ({last_output}). Use a runner image \
+                with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then gets \
+                newer virtual hardware"
         );
     }
     failure::with_output(message, last_output)

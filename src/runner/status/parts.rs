@@ -6,11 +6,12 @@ use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
-const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection; the guest continues, but changes of the VM no longer \
-    reach it. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
+const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection; the guest continues, but the runner cannot apply \
+    changes of the VM. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
     the log of the VM's pod (kubectl logs) shows the cause";
 
-const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage";
+const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in \
+    a request to its storage";
 /// The message of a VM that is emulated for that reason, although acceleration was requested.
 pub(super) fn emulated(why: &str) -> String {
     format!("the guest is emulated, which is slow: {why}")
@@ -143,7 +144,7 @@ impl Observed {
     fn unused_cpus(&self) -> Option<Problem> {
         let (used, present) = (self.guest_cpus?, self.cpus);
         let message = format!(
-            "the guest uses only {used} of its {present} CPUs; bring the others online in the guest, or restart the VM"
+            "the guest uses only {used} of its {present} CPUs; enable the other CPUs in the guest, or restart the VM"
         );
         (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }

@@ -16,7 +16,7 @@ use std::process::Command;
 use support::pages::{Page, complete_lines, pages};
 use vm_operator::api::VirtualMachine;
 
-/// The function in place of kubectl, and `shown` for commands whose objects may be missing. Each accepted command is a line of
+/// The function in place of kubectl, and `shown` for commands about objects that may be missing. Each accepted command is a line of
 /// the file `taken`. Commands that need a running pod or a terminal have no dry run; the end-to-end tests and the demo run them.
 const FUNCTIONS: &str = r#"
 set -euo pipefail
@@ -106,7 +106,7 @@ fn script(page: &Page) -> String {
     script
 }
 
-/// Objects of the Prometheus Operator, whose definitions the API server of these tests lacks.
+/// Objects of the Prometheus Operator. The API server of these tests lacks their definitions.
 const OF_PROMETHEUS: &str = "deploy/monitoring";
 
 /// Directories of `apply -k` and `delete -k` that no test applies.

@@ -140,7 +140,7 @@ async fn prometheus_of_the_manifests_may_read_pods_and_no_secrets() {
     assert!(!world.may(PROMETHEUS, "get", "", "secrets").await);
 }
 
-/// Conditions of a runner whose guest is emulated, whose disk is full, and whose QEMU does not answer.
+/// Conditions of a runner with an emulated guest, a full disk, and a QEMU that does not answer.
 fn problems() -> Vec<Value> {
     let problem = |type_: &str, reason: &str| {
         json!({

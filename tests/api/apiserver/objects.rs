@@ -7,7 +7,7 @@ use kube::{Client, ResourceExt};
 use serde_json::json;
 use vm_operator::api::{VirtualMachine, conditions};
 
-/// A VM whose pod matches no node.
+/// A VM with a pod that matches no node.
 pub fn unschedulable_vm(state: &str) -> VirtualMachine {
     let template = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "1Mi"}}}});
     let machine_spec = json!({"state": state, "disks": [{"volumeClaimTemplate": template}]});

@@ -282,10 +282,10 @@ async fn invalid_pools_are_rejected_with_the_next_step() {
             "spec.retention",
         ),
         (json!({}), "permissions"),
-        (permission(json!({})), "exactly one of user and role"),
+        (permission(json!({})), "either user or role"),
         (
             permission(json!({"user": "a", "role": "b"})),
-            "exactly one of user and role",
+            "either user or role",
         ),
         (
             permission(json!({"user": "a", "may": ["takeConsole"]})),

@@ -62,7 +62,7 @@ fn examples() -> Vec<Value> {
     vms.map(|mut vm| vm["spec"].take()).collect()
 }
 
-/// The storage class whose volumes can be expanded.
+/// The storage class with volumes that can be expanded.
 pub const CLASS_THAT_GROWS: &str = "grows";
 
 /// A spec before and after a change.

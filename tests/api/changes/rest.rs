@@ -248,7 +248,7 @@ fn is_final(vm: &Value, reason: &str) -> bool {
             restart.is_null() || vm["status"]["observedRestartRequest"] == *restart
         }
         "" | "Stopping" | "RestartBackoff" | "TerminationOverdue" => false,
-        "Starting" => message.contains("waits for a CD image") && fetched.is_some(),
+        "Starting" => message.contains("CD image") && fetched.is_some(),
         _ => !message.is_empty(),
     }
 }

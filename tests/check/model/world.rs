@@ -133,7 +133,7 @@ pub struct Operator {
     pub pod: Option<Pod>,
     /// The last pod event of its watch: a pod and its version, with version 0 for a deletion.
     pub reported: (Uid, u8),
-    /// The newest pod whose deletion its watch has reported.
+    /// The newest pod with a deletion that its watch has reported.
     pub gone: Uid,
     /// The newest pod that it has created, as far as it knows.
     pub made: Uid,
@@ -312,7 +312,7 @@ impl World {
             .map_or((self.pods_made, 0), |pod| (pod.uid, pod.version))
     }
 
-    /// The nodes whose QEMU uses the disk, once for each QEMU.
+    /// The nodes with a QEMU that uses the disk, once for each QEMU.
     pub fn qemus(&self) -> Vec<usize> {
         let nodes = self.nodes.iter().enumerate();
         nodes

@@ -1,4 +1,4 @@
-//! Pools whose definitions are missing at the start of the operator.
+//! Definitions of pools that are missing at the start of the operator.
 
 use futures::FutureExt;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Pools: a model of two controllers with stale stores, users, VMs and accidents. The decision is not modelled. It is the controller's own
-//! function `decide`.
+//! Pools: a model of two controllers with stale stores, users, VMs and accidents. The decision is not modelled. It is
+//! the controller's own function `decide`.
 //!
 //! | file | content |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! * A user loses a VM only by the end of the retention, by deletion, or by request, and never while a console is connected.
 //! * No VM is started while a user has it. The last use of an assignment never decreases.
 //! * With `onRelease: Restart`, no user finds the session of the previous one.
-//! * Without further accidents, the controllers rest, each assignment that says so has its VM, each assigned VM has its assignment, and
-//!   nobody waits while a VM is free.
+//! * Without further accidents, the controllers rest, each assignment that says so has its VM, each assigned VM has its
+//!   assignment, and no user waits while a VM is free.
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 

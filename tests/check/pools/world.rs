@@ -21,9 +21,9 @@ pub struct VmS {
     pub connected: bool,
     pub changed: u8,
     pub restarting: bool,
-    /// Whether a restart is needed that nobody has requested.
+    /// Whether a restart is needed and has not been requested.
     pub needs_restart: bool,
-    /// UID and pool of the claim whose session is in the memory of the guest.
+    /// UID and pool of the claim with the session in the memory of the guest.
     pub session: (u8, u8),
 }
 
@@ -254,7 +254,7 @@ impl Objects {
         }
     }
 
-    /// Carries out a write whose precondition is met. `next_uid` is the UID of a new claim.
+    /// Carries out a write with a precondition that is met. `next_uid` is the UID of a new claim.
     pub fn write(&mut self, action: &Action, pool: usize, now: u8, next_uid: u8) {
         match action {
             Action::Create { user } => {

@@ -16,7 +16,7 @@ use vm_operator::controllers::vm::context::Context;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
-/// A server whose connection can be broken. Then no request gets a response, and each watch ends.
+/// A server with a connection that can be broken. Then no request gets a response, and each watch ends.
 #[derive(Clone)]
 struct Server {
     api: FakeApi,

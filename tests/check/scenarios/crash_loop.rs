@@ -51,8 +51,9 @@ async fn cause_of_a_crash_loop_is_retained_during_each_start() {
         assert_eq!(world.ready().0, "Running");
         world.end(CRASHED, 5);
         world.settle().await;
-        let in_progress = format!("start {attempt} in a row is in progress");
-        has_cause(&world, &format!("start {attempt} in a row follows"));
+        let in_progress =
+            format!("starts it again as pod \"vm\" (consecutive restarts: {attempt})");
+        has_cause(&world, &format!(" s (consecutive restarts: {attempt})"));
         pass(300);
         world.step().await;
         has_cause(&world, &in_progress);
@@ -79,7 +80,7 @@ async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
     crash(&world, 6).await;
     pass(1);
     world.settle().await;
-    has_cause(&world, "start 6 in a row follows after 32 s");
+    has_cause(&world, "after 32 s (consecutive restarts: 6)");
     let before = now();
     world.edit(|machine| machine["cpuModel"] = "max".into());
     world.settle().await;
@@ -92,7 +93,7 @@ async fn corrected_field_starts_a_vm_in_a_crash_loop_at_once() {
     // A new row of exits begins.
     world.end(CRASHED, 5);
     world.settle().await;
-    has_cause(&world, "start 1 in a row follows after 1 s");
+    has_cause(&world, "after 1 s (consecutive restarts: 1)");
 }
 
 #[tokio::test]
@@ -107,7 +108,7 @@ async fn running_vm_retains_the_cause_while_its_exits_are_counted() {
     run(&world);
     world.settle().await;
     let with_cause =
-        "the VM is running; start 2 in a row after the VM had stopped (QemuCrashed: signal 9)";
+        "the VM is running; consecutive restarts: 2; cause of the last stop: QemuCrashed: signal 9";
     let running = |message: &str| ("Running".to_owned(), message.to_owned());
     assert_eq!(world.ready(), running(with_cause));
     pass(599);

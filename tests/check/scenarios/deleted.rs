@@ -78,8 +78,8 @@ async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() 
     let (reason, message) = world.ready();
     assert_eq!(reason, "RestartBackoff");
     for text in [
-        "start 1 in a row",
-        "NoExecute taint",
+        "consecutive restarts: 1",
+        "NoExecute",
         until.as_str(),
         "restartRequest",
     ] {
@@ -113,7 +113,7 @@ async fn pods_that_the_operator_deletes_itself_are_replaced_at_once() {
         is_gone(&world).await;
         assert!(world.api.get(PODS, "vm").is_some(), "restart {n}");
     }
-    // A pod that has not run yet, and whose template has changed.
+    // A pod that has not run yet, and has a changed template.
     for image in ["example.org/a:1", "example.org/b:1"] {
         world.api.change(VMS, "vm", |vm| {
             vm["spec"]["image"] = json!({"source": image});

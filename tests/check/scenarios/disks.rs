@@ -16,7 +16,7 @@ fn resize(world: &World, size: &str) {
     world.edit(|machine| machine["disks"] = wanted);
 }
 
-/// A VM with a disk of 10Gi, whose volume is bound.
+/// A VM with a disk of 10Gi and a bound volume.
 async fn bound() -> World {
     let world = World::new(machine("10Gi"));
     world.settle().await;

@@ -128,7 +128,7 @@ async fn pod_without_a_node_is_explained_and_one_that_waits_for_a_volume_after_t
     assert_eq!(world.ready().0, "Unschedulable");
 }
 
-/// A pod whose image cannot be pulled.
+/// A pod with an image that cannot be pulled.
 async fn without_image() -> World {
     let world = World::new(one_disk());
     world.settle().await;

@@ -33,7 +33,7 @@ struct State {
     claims: Option<u16>,
     /// The logs of pods, by path.
     logs: BTreeMap<String, String>,
-    /// The response to creations of objects whose names or requests begin with the key, or to their deletion, unless
+    /// The response to creations of objects with names or requests that begin with the key, or to their deletion, unless
     /// they succeed.
     rejected_creation: Option<(String, u16, String)>,
     refusals: u32,
@@ -147,7 +147,7 @@ impl FakeApi {
             .insert(format!("{PODS}/{pod}/log"), text.to_owned());
     }
 
-    /// Rejects the creation of objects whose names or requests begin with that text, for that reason, or accepts all
+    /// Rejects the creation of objects with names or requests that begin with that text, for that reason, or accepts all
     /// again. `{n}` in the reason is a different number each time.
     pub fn reject_creation(&self, rejected: Option<(&str, u16, &str)>) {
         let rejected = rejected.map(|(name, code, why)| (name.to_owned(), code, why.to_owned()));

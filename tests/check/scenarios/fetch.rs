@@ -1,5 +1,8 @@
 //! CD images by URL: downloaded once for all VMs, and inserted when they exist.
 
+mod drives;
+mod pods;
+
 use super::fake_api::{CLAIMS, CONFIG_MAPS, EVENTS, PODS, VMS};
 use super::world::{World, now, pass, pod_and_status, request};
 use k8s_openapi::jiff::SignedDuration;
@@ -135,7 +138,7 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
         [log.clone(), request("PATCH", VMS, "vm/status")]
     );
     let field = "spec.vm.disks[1].cdrom.image";
-    let message = format!("{field}: 30 % of {URL} (1.2 GiB) is downloaded");
+    let message = format!("{field}: 30 % of {URL} is downloaded (complete size: 1.2 GiB)");
     assert_eq!(
         media_condition(&world),
         ("False".to_owned(), "Fetching".to_owned(), message)
@@ -332,202 +335,6 @@ async fn a_start_waits_no_longer_than_the_deadline() {
     assert_eq!(world.ready().0, "Running");
 }
 
-fn second_vm(machine: &Value) -> Value {
-    let metadata = json!({"name": "vm2", "namespace": "ns", "uid": "vm2-uid", "generation": 1});
-    let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-    json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": {"vm": machine}, "status": {}})
-}
-
-#[tokio::test]
-async fn two_machines_with_one_image_fetch_it_once() {
-    let world = begun(boots_from(URL)).await;
-    world.api.put(VMS, second_vm(&boots_from(URL)));
-    let second = async || {
-        let vm: VirtualMachine =
-            serde_json::from_value(world.api.get(VMS, "vm2").unwrap()).unwrap();
-        reconcile(Arc::new(vm), &world.ctx).await.unwrap();
-        world.api.requests()
-    };
-    let requests = second().await;
-    assert!(
-        !requests
-            .iter()
-            .any(|request| request.contains("vmop-fetch")),
-        "{requests:?}"
-    );
-    fetch_runs(&world, URL, "{\"bytes\":1,\"total\":2}\n");
-    let requests = [world.step().await, second().await].concat();
-    assert_eq!(
-        requests
-            .iter()
-            .filter(|request| request.contains("/log"))
-            .count(),
-        1,
-        "{requests:?}"
-    );
-    fetch_ends(&world, URL, FETCHED);
-    let requests = [second().await, world.step().await].concat();
-    assert_eq!(
-        requests
-            .iter()
-            .filter(|request| request.contains(CLAIM))
-            .count(),
-        1,
-        "{requests:?}"
-    );
-    assert!(
-        ["vm", "vm2"]
-            .iter()
-            .all(|vm| world.api.get(PODS, vm).is_some())
-    );
-}
-
-#[tokio::test]
-async fn the_old_medium_stays_until_the_new_one_is_there() {
-    let world = downloaded(boots_from(URL)).await;
-    world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
-    world.settle().await;
-    assert_eq!(
-        (cd(&world), media_condition(&world).1.as_str()),
-        (path_of(URL), "Fetching")
-    );
-    assert_eq!(world.ready().0, "Running");
-    fetch_ends(&world, OTHER, FETCHED);
-    world.settle().await;
-    assert_eq!(
-        (cd(&world), media_condition(&world).1.as_str()),
-        (path_of(OTHER), "Fetched")
-    );
-    // The previous image still exists and needs no server.
-    world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = URL.into());
-    let requests = world.step().await;
-    assert!(
-        !requests
-            .iter()
-            .any(|request| request.contains("vmop-fetch")),
-        "{requests:?}"
-    );
-    assert_eq!(cd(&world), path_of(URL));
-}
-
-#[tokio::test]
-async fn a_machine_that_is_started_anew_does_not_get_another_machines_medium() {
-    let world = downloaded(has_besides(URL)).await;
-    world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
-    world.settle().await;
-    world.api.remove(PODS, "vm");
-    world.settle().await;
-    assert!(world.api.get(PODS, "vm").is_some());
-    assert_eq!(cd(&world), "");
-}
-
-#[tokio::test]
-async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched_anew_and_stays_meanwhile()
- {
-    let world = World::new(has_besides("a.iso"));
-    world.settle().await;
-    world.run();
-    world.settle().await;
-    world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = URL.into());
-    world.settle().await;
-    assert_eq!(cd(&world), "/var/local/vmop-image-repository/a.iso");
-    fetch_ends(&world, URL, FETCHED);
-    world.settle().await;
-    world.api.change(CLAIMS, CLAIM, |claim| {
-        drop(
-            claim["metadata"]
-                .as_object_mut()
-                .unwrap()
-                .remove("annotations"),
-        )
-    });
-    world.settle().await;
-    assert_eq!(
-        (cd(&world), media_condition(&world).1.as_str()),
-        (path_of(URL), "Fetching")
-    );
-    fetch_ends(&world, URL, r#"{"reason":"AlreadyThere"}"#);
-    world.settle().await;
-    assert_eq!(media_condition(&world).1, "Fetched");
-}
-
-#[tokio::test]
-async fn a_machine_that_reads_its_cd_from_the_url_itself_goes_on_doing_so_until_its_next_start() {
-    let world = downloaded(has_besides(URL)).await;
-    // As the Java VM-Operator has created it, if the VM was adopted while it ran.
-    let yaml = format!("\"/Runner\":\n  vm:\n    drives:\n    - {{type: ide-cd, file: {URL:?}}}\n");
-    world.api.change(CONFIG_MAPS, "vm", |config_map| {
-        config_map["data"]["config.yaml"] = yaml.into()
-    });
-    world.settle().await;
-    assert_eq!(cd(&world), URL);
-    world.api.remove(PODS, "vm");
-    world.settle().await;
-    assert_eq!(cd(&world), path_of(URL));
-}
-
-#[tokio::test]
-async fn a_stopped_machine_fetches_nothing() {
-    let mut machine = boots_from(URL);
-    machine["state"] = "Stopped".into();
-    let world = World::new(machine);
-    world.settle().await;
-    assert!(world.api.get(PODS, &pod_of(URL)).is_none());
-    assert!(
-        !world
-            .vm()
-            .status
-            .unwrap()
-            .conditions
-            .iter()
-            .any(|c| c.type_ == "MediaFetched")
-    );
-}
-
-#[tokio::test]
-async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running() {
-    let world = World::new(has_besides(URL));
-    let quota = "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
-    world.api.reject_creation(Some(("vmop-fetch", 403, quota)));
-    world.reconcile().await.unwrap();
-    assert_eq!(media_condition(&world).1, "QuotaExceeded");
-    assert!(
-        media_condition(&world).2.contains("exceeded quota: small"),
-        "{:?}",
-        media_condition(&world)
-    );
-    assert!(world.api.get(PODS, "vm").is_some());
-    let outcome = world.reconcile().await.unwrap();
-    // No event reports free space.
-    assert_eq!(
-        outcome,
-        vm_operator::k8s::controller::Outcome::Recheck(Duration::from_secs(60))
-    );
-    world.api.reject_creation(None);
-    world.settle().await;
-    assert_eq!(media_condition(&world).1, "Fetching");
-}
-
-#[tokio::test]
-async fn a_fetch_pod_that_does_not_start_says_why() {
-    let world = begun(boots_from(URL)).await;
-    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": now(),
-        "message": "0/3 nodes are available: 3 node(s) had volume node affinity conflict"});
-    world.api.change(PODS, &pod_of(URL), |pod| {
-        pod["status"] = json!({"phase": "Pending", "conditions": [condition]});
-    });
-    world.settle().await;
-    assert_eq!(
-        (media_condition(&world).1.as_str(), world.ready().0.as_str()),
-        ("Unschedulable", "MediaFetchFailed")
-    );
-    assert!(
-        media_condition(&world).2.contains(&pod_of(URL)),
-        "{:?}",
-        media_condition(&world)
-    );
-}
-
 #[tokio::test]
 async fn what_may_be_secret_in_a_url_is_told_nowhere() {
     let url = "https://example.org/a.iso?signature=geheim";
@@ -549,65 +356,5 @@ async fn what_may_be_secret_in_a_url_is_told_nowhere() {
             .unwrap()
             .to_string()
             .contains("geheim")
-    );
-}
-
-#[tokio::test]
-async fn a_fetch_that_nobody_wants_any_more_is_removed_and_no_other() {
-    let world = begun(boots_from(URL)).await;
-    fetch_runs(&world, URL, "");
-    let vms = |world: &World| vec![Arc::new(world.vm())];
-    let seen = sweep(&vms(&world), &BTreeSet::new(), &world.ctx).await;
-    assert_eq!(seen, BTreeSet::new());
-    world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
-    let seen = sweep(&vms(&world), &BTreeSet::new(), &world.ctx).await;
-    assert_eq!(
-        (seen.len(), world.api.requests()),
-        (1, Vec::new()),
-        "it may be wanted again at once"
-    );
-    sweep(&vms(&world), &seen, &world.ctx).await;
-    assert_eq!(
-        world.api.requests(),
-        [request("DELETE", PODS, &pod_of(URL))]
-    );
-}
-
-#[tokio::test]
-async fn a_fetch_that_has_failed_is_tried_again_also_if_nothing_says_when_it_ended() {
-    let failed = r#"{"reason":"ServerFailed","message":"503"}"#;
-    let uid = |world: &World| world.api.get(PODS, &pod_of(URL)).unwrap()["metadata"]["uid"].clone();
-    let world = begun(boots_from(URL)).await;
-    fetch_ends(&world, URL, failed);
-    let first = uid(&world);
-    world.settle().await;
-    assert_eq!(uid(&world), first, "within the pause");
-    pass(1);
-    world.settle().await;
-    let second = uid(&world);
-    assert_ne!(second, first);
-    // The kubelet has rejected the pod.
-    world.api.change(PODS, &pod_of(URL), |pod| {
-        pod["metadata"]["creationTimestamp"] = json!(now());
-        pod["status"] =
-            json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no room"});
-    });
-    world.settle().await;
-    assert_eq!(uid(&world), second, "within the pause");
-    pass(2);
-    world.settle().await;
-    assert_ne!(uid(&world), second);
-}
-
-#[tokio::test]
-async fn the_kubelet_replaces_no_variable_in_the_url_of_an_image() {
-    let url = "https://example.org/$(HTTPS_PROXY)/a$$b.iso";
-    let world = World::new(boots_from(url));
-    world.settle().await;
-    let pod = world.api.get(PODS, &pod_of(url)).unwrap();
-    let arguments = &pod["spec"]["containers"][0]["args"];
-    assert_eq!(
-        arguments[1],
-        "--url=https://example.org/$$(HTTPS_PROXY)/a$$$$b.iso"
     );
 }

@@ -76,7 +76,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         world.deliver();
         world.settle().await;
         let (reason, message) = world.ready();
-        let ends = "it is stopping, and its guest has time to shut down; to power it off: kubectl exec vm -- vm-runner power-off";
+        let ends = "the pod is stopping, and its guest has time to shut down; to power the VM off at once: kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
         world.remove_pod();
         world.settle().await;
@@ -193,10 +193,10 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
             shared(of_vm("before", "vm")),
             "delete it (kubectl delete configmap vm)",
         ),
-        (of_another(of_vm("before", "vm")), "VM \"another\" needs it"),
+        (of_another(of_vm("before", "vm")), "VM \"another\" uses"),
         (
             deleted(of_vm("before", "vm")),
-            "it is being removed, and held by its finalizers: example.org/a, example.org/b",
+            "it is being deleted, and its finalizers delay the deletion: example.org/a, example.org/b",
         ),
     ] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));
@@ -298,42 +298,42 @@ async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
             CONFIG_MAPS,
             "vm-operator",
             Value::Null,
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "another-name",
             CONFIG_MAPS,
             "another-name",
             operators.clone(),
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "vm-operator",
             SECRETS,
             "vm-operator-display-secret",
             operators.clone(),
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "vm-operator",
             SERVICES,
             "vm-operator",
             operators.clone(),
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "vm-operator",
             PODS,
             "vm-operator",
             operators,
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "vmop-fetch-0",
             PODS,
             "vmop-fetch-0",
             fetch,
-            "the operator needs it",
+            "the operator uses",
         ),
         (
             "a",

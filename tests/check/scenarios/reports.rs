@@ -45,7 +45,7 @@ fn report(world: &World, status: Value) {
     report_of(world, &pod_uid(world), status);
 }
 
-/// A VM whose pod runs, before the first report.
+/// A VM with a running pod, before the first report.
 async fn with_pod() -> World {
     let world = World::new(one_disk());
     world.settle().await;

@@ -133,7 +133,7 @@ async fn an_operator_without_the_definition_of_reports_is_not_ready_and_names_it
     soon().await;
     assert_eq!(registry.unknown(), ["vmreports"]);
     assert!(registry.missing().contains(&"vmreports"));
-    // A process whose stores are not complete is no candidate for the Lease.
+    // A process with incomplete stores is no candidate for the Lease.
     let ready = tokio::time::timeout(Duration::from_secs(60), registry.ready());
     assert!(ready.await.is_err());
     server.lacks_reports.store(false, Ordering::Relaxed);

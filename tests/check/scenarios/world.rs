@@ -180,7 +180,7 @@ pub fn request(verb: &str, collection: &str, name: &str) -> String {
     format!("{verb} {collection}/{name}")
 }
 
-/// The requests that start a VM whose other objects exist.
+/// The requests that start a VM after its other objects exist.
 pub fn pod_and_status() -> [String; 4] {
     [
         request("GET", VMS, "vm"),

@@ -32,7 +32,7 @@ kill_pods() {
     die "these processes of pods do not end: $(tr '\n' ' ' <<<"$pids"); try again, or reboot"
 }
 
-# Processes without a PID file: shims, and a component whose starter was killed before it could write one. Their
+# Processes without a PID file: shims, and a component if its starter was killed before it could write one. Their
 # arguments contain the cluster's directory.
 kill_strays() {
     local entry pid arguments
@@ -106,8 +106,8 @@ restore_sysctls() {
 
 # --- devices and mounts -----------------------------------------------------
 
-# The devices whose file is below the cluster's directory, and the devices whose file is one of these: the kubelet's
-# references to the devices of pods.
+# The devices with a file below the cluster's directory, and the devices on these devices: the kubelet's references to
+# the devices of pods.
 detach_loop_devices() {
     local round device backing found
     local -A ours=()

@@ -260,7 +260,7 @@ impl Space {
                     "--tail=-1",
                 ])
                 .await;
-            log.matches("the configuration has changed; starting again with it")
+            log.matches("the configuration has changed; the controllers start again with the new configuration")
                 .count()
         };
         let before = count_lines().await;

@@ -171,7 +171,7 @@ impl Follow {
         self.assert_no_write("a runner writes to reports only", |write| {
             write.account == "vm-reporter" && write.request.resource != "vmreports/status"
         });
-        // An API server that is not ready does not know roles yet. A runner whose pod is deleted has no permissions any
+        // An API server that is not ready does not know roles yet. The runner of a deleted pod has no permissions any
         // more.
         self.assert_no_write("the operator has the rights that it needs", |write| {
             let is_known = !outages.iter().any(|time| time.contains(&write.request.at));

@@ -300,7 +300,7 @@ impl Host {
             .flatten()
             .flatten();
         Self {
-            // A loop device whose file is another loop device is the kubelet's reference to it.
+            // A loop device on another loop device is the kubelet's reference to that device.
             loops: loops
                 .into_iter()
                 .filter(|line| line.contains(&dir) || line.contains(" /dev/loop"))

@@ -1,4 +1,4 @@
-//! A node whose containerd keeps block devices for root, which is its default: the report of a VM, and the settings for
+//! A node on which containerd keeps block devices for root, which is its default: the report of a VM, and the settings for
 //! clusters without a device plugin.
 
 use crate::harness::vm::{SHUTDOWN, Vm, condition, uid};

@@ -101,7 +101,7 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
             let message = ready["message"].as_str().unwrap_or_default();
             for text in [
                 KVM,
-                "install it with cluster.yaml of the release",
+                "install cluster.yaml of the release",
                 "or change accelerator.kvmResource",
             ] {
                 assert!(message.contains(text), "{message}");
@@ -284,7 +284,7 @@ fn a_restricted_pod_opens_devices_that_only_a_group_of_the_node_may_open() {
         let _own_plugin = OwnPlugin::with(space, &options).await;
         node_offers(TUN, slots("/dev/net/tun")).await;
         let log = kubectl::run(&["logs", DAEMON_SET, "--namespace", "kube-system"]).await;
-        assert!(log.contains("offers the node's own device"), "{log}");
+        assert!(log.contains("pods get the node's own device"), "{log}");
         for (n, device) in present.iter().enumerate() {
             let state = open_device(space, &format!("fails-{n}"), *device).await;
             let message = state["message"].as_str().unwrap_or_default();

@@ -63,7 +63,7 @@ func startPrometheus(program, scrapes, rules string, monitors map[string]monitor
 		return nil, err
 	}
 	taken := target{namespace: vm.namespace, vm: "taken-over", node: vm.node}
-	// An operator whose configuration names another namespace.
+	// An operator with another namespace in its configuration.
 	remote := target{namespace: "operators"}
 	jobs := []map[string]any{
 		monitors["vm-operator"].scrapeConfig(scraped, "/operator", "vm-operator-1", vm),
@@ -183,7 +183,7 @@ func (p *prometheusServer) checkQueries(queries []query, vm target) []string {
 	return failures
 }
 
-// checkLabels returns the series whose labels come from a sample although the target has them.
+// checkLabels returns the series with labels that come from a sample although the target has them.
 func (p *prometheusServer) checkLabels(vm target) []string {
 	var failures []string
 	expect := func(expr string, wanted int) {

@@ -8,7 +8,7 @@ use support::web::{Reply, Request, Web};
 
 const PACE: Duration = Duration::from_millis(20);
 
-/// A server whose first responses are changed by that function.
+/// A server. That function changes its first responses.
 fn web(
     size: usize,
     change: impl Fn(&Request, &mut Reply) + Send + Sync + 'static,
@@ -310,7 +310,9 @@ fn of_two_at_once_one_fetches_and_the_other_finds() {
     first.until("some of it", || web.served() > 0);
     let second = repository.start(&arguments);
     second.until("it waits", || {
-        second.read("log").contains("another process downloads")
+        second
+            .read("log")
+            .contains("another process is downloading")
     });
     first.end().is("Fetched", 0);
     second.end().is("AlreadyThere", 0);
@@ -334,7 +336,9 @@ fn who_waits_goes_on_when_the_first_one_dies() {
     first.until("some of it", || web.served() > 12 * MIB as u64);
     let second = repository.start(&arguments);
     second.until("it waits", || {
-        second.read("log").contains("another process downloads")
+        second
+            .read("log")
+            .contains("another process is downloading")
     });
     first.signal("-KILL");
     second.end().is("Fetched", 0);

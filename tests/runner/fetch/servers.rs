@@ -47,7 +47,7 @@ fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
         end.is("Fetched", 0);
         assert!(
             begin.elapsed() >= Duration::from_secs(2)
-                && end.log.contains("as the server's Retry-After requests"),
+                && end.log.contains("as the server requests (Retry-After)"),
             "{}",
             end.log
         );
@@ -269,7 +269,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
     end.is("ServerUnreachable", 22);
     assert!(
         end.message
-            .contains("ca.crt has no certificate in PEM format"),
+            .contains("ca.crt contains no certificate in PEM format"),
         "{}",
         end.message
     );

@@ -42,7 +42,7 @@ pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
 /// Cluster-scoped kinds.
 const CLUSTER_SCOPED: [&str; 1] = ["Site"];
 
-/// Kinds whose objects own others.
+/// Kinds with objects that own others.
 const OWNER_KINDS: [&str; 5] = ["VirtualMachine", "Pod", "VmPool", "Note", "Site"];
 
 /// The API of a kind, in that namespace or in all.
@@ -92,7 +92,7 @@ pub struct Cluster {
     /// The client of all components except the operator.
     pub client: Client,
     recorded: Arc<Mutex<Recorded>>,
-    /// The only namespace that is recorded. It includes objects of other namespaces whose names begin with it.
+    /// The only namespace that is recorded. It includes objects of other namespaces with names that begin with it.
     only: Option<Arc<str>>,
     /// Raised at each change.
     pub changed: Signal,
@@ -104,7 +104,7 @@ impl Cluster {
         Self::follow_kinds(client, None, KINDS.map(|(_, _, kind, _)| kind).to_vec()).await
     }
 
-    /// The same for a cluster with a single run, whose objects all count as those of that namespace.
+    /// The same for a cluster with a single run. All its objects count as those of that namespace.
     pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
         // Definitions of other controllers are not installed.
         let group = KINDS.iter().find(|(_, _, of, _)| *of == kind);

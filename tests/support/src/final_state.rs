@@ -306,7 +306,7 @@ mod tests {
         assert_ne!(difference(&end(1), &BTreeMap::new()), "");
     }
 
-    /// A run whose VM and pod have these UIDs. The pod is the second one, after a crash of the first.
+    /// A run with these UIDs of VM and pod. The pod is the second one, after a crash of the first.
     fn run(n: u8, change: impl Fn(&mut Value, &mut Value)) -> Content {
         let mut vm = json!({
             "metadata": {"name": "vm", "uid": format!("{n}-vm"), "generation": 3 + n},

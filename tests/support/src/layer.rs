@@ -32,7 +32,7 @@ struct Plan {
     past: String,
     /// For each kind, the revision before the last write to it, if a fault needs it.
     before_write: BTreeMap<String, String>,
-    /// Kinds whose next list shows the state at the revision `past`.
+    /// Kinds with a next list that shows the state at the revision `past`.
     past_next: BTreeSet<String>,
     /// Kinds with a list of an old state. The events of the following watch are delayed.
     late_watches: BTreeSet<String>,

@@ -29,7 +29,7 @@ macro_rules! url_pattern {
 
 /// Both syntaxes of a size: `8Gi`, `1G`, `1e9`; `4 GiB`, `1.5 GB`.
 const SIZE: &str = r"self.matches(r'^ *[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)(m|[eE][+]?[0-9]{1,2}| *(B|kB?|KB?|[KMGTPE]iB?|[MGTPE]B?)?) *$')";
-const SIZE_MESSAGE: &str = "is not a size; write one such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
+const SIZE_MESSAGE: &str = "is not a size; write a size such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
 /// A smaller size is a number with a forgotten unit.
 const WHOLE_MIB: &str = concat!(
     "!isQuantity(",
@@ -76,7 +76,8 @@ const QUANTITY_MESSAGE: &str =
 const WITHIN_LIMITS: &str = "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) \
     || !isQuantity(string(self.requests[name])) || !isQuantity(string(self.limits[name])) \
     || quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)";
-const WITHIN_LIMITS_MESSAGE: &str = "has a request that exceeds the limit of the same resource; raise the limit or lower the request";
+const WITHIN_LIMITS_MESSAGE: &str = "has a request that exceeds the limit of the same resource; raise the limit or lower the \
+    request";
 
 const LABEL_VALUE: &str = "self.matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')";
 const LABEL_VALUE_MESSAGE: &str =
@@ -103,7 +104,8 @@ const FITS_TOPOLOGY: &str = "!has(self.currentCpus) || !has(self.cpuTopology) ||
     [(t.sockets > 0 ? t.sockets : 1) * (t.diesPerSocket > 0 ? t.diesPerSocket : 1) * (t.coresPerDie > 0 ? t.coresPerDie : 1) \
     * (t.threadsPerCore > 0 ? t.threadsPerCore : 1)].all(product, self.currentCpus <= product || product > 0 && \
     (t.sockets < 1 || t.coresPerDie < 1 || t.threadsPerCore < 1) && self.currentCpus % product == 0))";
-const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the CPUs of cpuTopology; enlarge cpuTopology, or, if it has fields with 0, use a multiple of its CPUs";
+const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of cpuTopology; enlarge cpuTopology. If a field of \
+    cpuTopology is 0, currentCpus can also be a multiple of the product";
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -114,7 +116,7 @@ pub const RULES: &[Rule] = &[
         concat!(
             "metadata.name is too long; use at most ",
             label_value_length_max!(),
-            " characters, because it is a label value of the VM's objects"
+            " characters, because the name is a label value of the VM's objects"
         ),
     ),
     value(
@@ -308,7 +310,7 @@ pub const RULES: &[Rule] = &[
             octet!(),
             "){3}))?$')"
         ),
-        "must be an IPv4 network with 4 to 30 bits, such as 10.0.2.0/24",
+        "must be an IPv4 network with a prefix length from 4 to 30, such as 10.0.2.0/24",
     ),
     value(
         "spec.vm.networks[].user.forward",
@@ -330,7 +332,8 @@ pub const RULES: &[Rule] = &[
         &["networks", "display.spice.port"],
         "!has(self.display.spice) || self.networks.all(n, !has(n.user) || !has(n.user.forward) \
          || n.user.forward.all(f, f.protocol != 'TCP' || f.port != self.display.spice.port))",
-        "networks forward the port of display.spice; use another port for one of them (display.spice.port has the default 5900)",
+        "a network forwards the port of display.spice; use another port for the network or the display (default of \
+         display.spice.port: 5900)",
     ),
     value(
         "spec.vm.disks",
@@ -427,7 +430,7 @@ pub const RULES: &[Rule] = &[
         "spec.vm.disks[].volumeClaimTemplate.spec",
         "!has(self.volumeMode) || self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
          && 'storage' in self.resources.requests",
-        "needs resources.requests.storage: in Filesystem mode it is the size of the disk's image file",
+        "needs resources.requests.storage, which is the size of the disk's image file in Filesystem mode",
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.resources",

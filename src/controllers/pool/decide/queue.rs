@@ -10,7 +10,7 @@ fn is_available(vm: &Vm) -> bool {
     vm.is_member && !vm.is_ending && vm.problem.is_none() && !vm.is_connected && !vm.is_restarting
 }
 
-/// Whether nobody has the VM, and nobody is about to get it.
+/// Whether no user has the VM, and no user is about to get it.
 pub(super) fn is_free(facts: &Facts, vm: &Vm) -> bool {
     is_available(vm) && vm.held.is_none() && !facts.is_reserved(vm)
 }
@@ -25,14 +25,14 @@ fn is_awaited(vm: &Vm) -> bool {
     vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending
 }
 
-/// Whether the VM has an expired assignment, whose pool restarts the VM before the next user gets it, or does not.
+/// Whether the VM has an expired assignment, and whether its pool restarts the VM before the next user gets it.
 fn is_expired(facts: &Facts, vm: &Vm, restarts: bool) -> bool {
     let rules = vm.held.as_ref().and_then(|held| facts.rules_of(held));
     let on_release = rules.map(|rules| rules.on_release).unwrap_or_default();
     (on_release == OnRelease::Restart && !vm.is_stopped) == restarts && facts.is_expired(vm)
 }
 
-/// Whether the VM is already assigned to the user: by the Java VM-Operator, or for this assignment, whose status has lost the VM.
+/// Whether the VM is already assigned to the user: by the Java VM-Operator, or for this assignment, if its status has lost the VM.
 pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, claim: &Claim) -> bool {
     let by_java = |held: &Held| {
         held.claim.is_none() && held.pool == facts.pool.id.name && held.user == claim.user
@@ -40,8 +40,8 @@ pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, claim: &Claim) -> bool {
     claim.is_named_by(vm) || vm.held.as_ref().is_some_and(by_java)
 }
 
-/// The VM that the user already has: the one that names the assignment, else the one with a connected console, else the one that was used
-/// last.
+/// The VM that the user already has: the VM that names the assignment, else a VM with a connected console, else the VM
+/// that was used last.
 pub(super) fn adoptable<'a>(facts: &'a Facts, claim: &Claim) -> Option<&'a Vm> {
     let vms = facts.vms.iter().filter(|vm| !vm.is_ending);
     vms.filter(|vm| is_adoptable(facts, vm, claim))
@@ -56,7 +56,7 @@ pub(super) fn adoptable<'a>(facts: &'a Facts, claim: &Claim) -> Option<&'a Vm> {
 pub(super) struct Candidates<'a> {
     /// Free VMs, then those with an expired assignment.
     ready: VecDeque<&'a Vm>,
-    /// Free VMs whose restart is in progress.
+    /// Free VMs with a restart in progress.
     restarting: VecDeque<&'a Vm>,
     /// VMs with an expired assignment, which have to be restarted before the next user gets them.
     expired: VecDeque<&'a Vm>,
@@ -98,7 +98,7 @@ impl<'a> Candidates<'a> {
         self.ready.pop_front()
     }
 
-    /// The VM whose restart the next assignment awaits.
+    /// The VM with the restart that the next assignment awaits.
     pub(super) fn next_restarting(&mut self) -> Option<&'a Vm> {
         let restarting = self.restarting.pop_front();
         restarting.or_else(|| {

@@ -1,8 +1,8 @@
 //! (pure) The end of assignments.
 //!
-//! With `onRelease: Stop` the VM is stopped first. Then `status.assignment` of the VM is cleared, and the user has lost the VM. With
-//! `onRelease: Restart` that write also has the number of the restart request that follows. Nobody gets the VM before it is fulfilled. A
-//! `VmAssignment` that no longer has its VM is deleted.
+//! With `onRelease: Stop` the VM is stopped first. Then `status.assignment` of the VM is cleared, and the user has lost
+//! the VM. With `onRelease: Restart` that write also has the number of the restart request that follows. Nobody gets
+//! the VM before it is fulfilled. A `VmAssignment` that no longer has its VM is deleted.
 
 use crate::api::pool::names;
 use crate::api::pool::{OnExpiry, OnRelease};
@@ -17,7 +17,7 @@ pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
     }
     let claims = facts.claims.iter();
     let Some(uid) = &held.claim else {
-        // Another VM is the one that the user keeps.
+        // The user keeps another VM.
         let mut own = claims.filter(|claim| claim.pool == held.pool && claim.user == held.user);
         let other = own.find(|claim| claim.status.vm.is_some() && !claim.names(vm))?;
         let check = Check::ClaimIs(other.id.clone());

@@ -55,12 +55,12 @@ fn without_vm(
     }
 }
 
-/// Reports an assignment whose name does not belong to pool and user.
+/// Reports an assignment with a name that does not belong to its pool and user.
 pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
     let name = names::assignment(&claim.pool, &claim.user);
     let message = format!(
-        "the name of the assignment of this user in this pool is {name}; delete this object and create that one: vm-operator assignment \
-         POOL USER | kubectl apply -f -"
+        "the VmAssignment has the wrong name; the name for this pool and user is {name}. Delete the object, and create it \
+            again: vm-operator assignment POOL USER | kubectl apply -f -"
     );
     let status = without_vm(facts, claim, BoundReason::NameMismatch, message);
     report(claim, status, None)
@@ -93,15 +93,15 @@ pub(super) fn waiting(
 ) -> Option<Action> {
     let message = match restarting {
         Some(vm) => format!(
-            "VM {} restarts after its previous user, and is assigned then",
+            "VM {} restarts to end the session of its previous user; after the restart, the user gets the VM",
             vm.id.name
         ),
         None if position <= POSITION_MAX => format!(
-            "no VM of the pool is available; position {position} of the queue; see kubectl describe vmpool {}",
+            "no VM of the pool is available; the user has position {position} in the queue; see kubectl describe vmpool {}",
             facts.pool.id.name
         ),
         None => format!(
-            "no VM of the pool is available; at least {POSITION_MAX} users wait before this one; see kubectl describe vmpool {}",
+            "no VM of the pool is available; at least {POSITION_MAX} users wait before this user; see kubectl describe vmpool {}",
             facts.pool.id.name
         ),
     };
@@ -133,8 +133,8 @@ fn status_of_bound(facts: &Facts, claim: &Claim, vm: &Vm) -> VmAssignmentStatus 
     let seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let mut message = format!("the user has VM {}", vm.id.name);
     if facts.pool.login && !names::is_login_allowed(&claim.user) {
-        message += "; the agent in the guest does not log in this name: it must have 1 to 64 letters, digits or . @ - _, begin with a \
-                    letter, a digit or _, and not be root";
+        message += "; the desktop agent in the guest does not log the user in, because of the name: use 1 to 64 letters, digits \
+            or . @ - _, begin with a letter, a digit or _, and do not use root";
     }
     VmAssignmentStatus {
         vm: claim.status.vm.clone(),

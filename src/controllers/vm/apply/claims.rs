@@ -1,4 +1,5 @@
-//! (client) PVCs: created if they are missing, resized if the spec requests it. Nothing else of a PVC is written, and no PVC is deleted.
+//! (client) PVCs: created if they are missing, resized if the spec requests it. Nothing else of a PVC is written, and
+//! no PVC is deleted.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
@@ -64,8 +65,8 @@ async fn create(
     }
 }
 
-/// Creates the namespace's image repository, also for a VM without a CD drive. Such a VM starts without it: if the API server rejects the
-/// repository, an event reports that, and one of these VMs retries after 1 s, 2 s, 4 s … 5 min.
+/// Creates the namespace's image repository, also for a VM without a CD drive. Such a VM starts without it: if the API
+/// server rejects the repository, an event reports that, and one of these VMs retries after 1 s, 2 s, 4 s … 5 min.
 async fn create_image_repository(
     claim: &PersistentVolumeClaim,
     observed: &Observed,
@@ -93,16 +94,18 @@ async fn create_image_repository(
 }
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
-    tracing::warn!(%error, "cannot create the image repository; VMs without a CD drive start without it");
+    tracing::warn!(%error, "cannot create the image repository, the PVC for CD images; VMs without a CD drive start without \
+        this PVC");
     let diagnosis = diagnose::rejected(error, None);
-    let message =
-        format!("cannot create the image repository, which this VM does not need: {diagnosis}");
+    let message = format!(
+        "cannot create the image repository, the PVC for CD images; this VM starts without the PVC: {diagnosis}"
+    );
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();
     events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
 }
 
-/// The time until a rejected image repository is created again. Only VMs whose plan contains the repository try it.
+/// The time until a rejected image repository is created again. Only VMs with the repository in their plan try it.
 pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
     ctx.states.retry_after(
         &ctx.key(names::IMAGE_REPOSITORY_CLAIM),
@@ -111,8 +114,8 @@ pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
     )
 }
 
-/// Patches present PVCs as far as PVCs can change. Returns a condition that reports the changes that are not possible or that the API
-/// server has rejected. A rejected change is retried when the VM changes, and after a delay.
+/// Patches present PVCs as far as PVCs can change. Returns a condition about changes that are not possible, or that the
+/// API server has rejected. A rejected change is retried when the VM changes, and after a delay.
 ///
 /// # Errors
 /// If a request fails for another reason than a rejection.
@@ -129,14 +132,14 @@ pub(super) async fn apply_changes(
             ClaimChange::Never { field, to, from } => Some((
                 ConditionReason::ClaimImmutable,
                 format!(
-                    "PVC {name:?} has {field} {from:?}, which cannot change to {to:?}: only size and attributes class of an existing \
-                     PVC can change; set {field} of the disk to {from:?}, or give the disk another name to get a new PVC"
+                    "PVC {name:?} has the {field} {from:?}, which Kubernetes cannot change to {to:?}; set {field} of the disk \
+                     to {from:?}, or give the disk another name to get a new PVC"
                 ),
             )),
             ClaimChange::Shrink { to, from } => Some((
                 ConditionReason::ShrinkRefused,
                 format!(
-                    "PVC {name:?} has {from}, and volumes cannot shrink to {to}; set the size of the disk to {from} or more"
+                    "PVC {name:?} has a size of {from} and cannot shrink to {to}; set the size of the disk to {from} or more"
                 ),
             )),
             ClaimChange::To {
@@ -189,8 +192,8 @@ fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
         .map_or("", |present| present.message.as_str())
 }
 
-/// Requests another size or attributes class of a PVC, unless `reported` contains a rejection of the same change. Returns the message of
-/// the rejection.
+/// Requests another size or attributes class of a PVC, unless `reported` contains a rejection of the same change.
+/// Returns the message of the rejection.
 async fn resize(
     name: &str,
     size: Option<&str>,

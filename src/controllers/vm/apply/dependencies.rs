@@ -16,8 +16,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Stage of [`Objects`] whose PVCs, ConfigMap and Secret exist. Only [`apply`] creates it, because the fields are private. The pod is
-/// created from `Objects<Applied>`, so code that creates a pod before these objects does not compile.
+/// Stage of [`Objects`] after their PVCs, ConfigMap and Secret exist. Only [`apply`] creates it, because the fields are
+/// private. The pod is created from `Objects<Applied>`, so code that creates a pod before these objects does not
+/// compile.
 #[derive(Debug)]
 pub struct Applied {
     config_map_version: Option<String>,
@@ -41,8 +42,8 @@ impl Applied {
 /// Applies the objects that the pod refers to, all at once.
 ///
 /// # Errors
-/// If a write fails, after all were tried. Of several errors, it returns the first in the order ConfigMap, Secret, PVCs, so that the
-/// reported error does not depend on the order of the responses.
+/// If a write fails, after all were tried. Of several errors, it returns the first in the order ConfigMap, Secret,
+/// PVCs, so that the reported error does not depend on the order of the responses.
 pub(super) async fn apply(
     objects: Objects,
     observed: &Observed,
@@ -158,8 +159,8 @@ fn check_config_map(present: &ConfigMapView, observed: &Observed) -> Result<(), 
     check_owner("ConfigMap", present, is_own, &observed.vm)
 }
 
-/// Merges the desired values, and removes values that only an earlier spec needed. A server-side apply would keep those that the Java
-/// VM-Operator has written, as it owns them.
+/// Merges the desired values, and removes values that only an earlier spec needed. A server-side apply would keep those
+/// that the Java VM-Operator has written, as it owns them.
 fn patch(present: &ConfigMapView, desired: &ConfigMap) -> Patch<Value> {
     let logging = desired
         .data

@@ -9,9 +9,10 @@
 //! | download pods | created for each attempt; deleted by UID | each pod is one attempt; the image repository's annotation records the success |
 //! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
 //!
-//! The deletion of a pod comes first, so that no other failed write prevents a VM from stopping. The objects that a pod refers to come
-//! next, all at once, then the pod: a pod is created only from `Objects<Applied>`. Objects of other owners are never changed.
-//! [`crate::controllers::vm::gates::orphans`] removes objects of a previous VM with the same name.
+//! The deletion of a pod comes first, so that no other failed write prevents a VM from stopping. The objects that a pod
+//! refers to come next, all at once, then the pod: a pod is created only from `Objects<Applied>`. Objects of other
+//! owners are never changed. [`crate::controllers::vm::gates::orphans`] removes objects of a previous VM with the same
+//! name.
 
 pub mod claims;
 pub(super) mod dependencies;
@@ -106,7 +107,7 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
         {
             tracing::info!(
                 vm = observed.name(),
-                "the guest has shut down; stopping the VM"
+                "the guest has shut down; the operator sets spec.vm.state to Stopped, as spec.guestShutdownStops requests"
             );
             // With the version that the decision is based on: a change of the VM since then has priority.
             let version = observed.vm.resource_version();
@@ -156,8 +157,8 @@ async fn update_pod(
     Ok(resources.into_iter().chain(restart).collect())
 }
 
-/// Patches annotations that differ. A change of the pod makes the kubelet refresh the pod's volumes at once, not at its next sync up to a
-/// minute later.
+/// Patches annotations that differ. A change of the pod makes the kubelet refresh the pod's volumes at once, not at its
+/// next sync up to a minute later.
 async fn annotate_pod(
     mut annotations: BTreeMap<String, String>,
     pod: &PodView,

@@ -1,7 +1,7 @@
 //! (client) Requests and limits of a running pod follow the VM's CPUs and memory, by the pod's subresource `resize`.
 //!
-//! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The VM's condition
-//! records a rejection. A rejected resize is retried when the VM changes, and after a delay.
+//! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The
+//! VM's condition records a rejection. A rejected resize is retried when the VM changes, and after a delay.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::same_amount;
@@ -25,8 +25,8 @@ fn recorded(annotations: &BTreeMap<String, String>) -> Option<ResourceRequiremen
     serde_json::from_str(annotations.get(names::ANNOTATION_RESOURCES)?).ok()
 }
 
-/// Resizes the pod if its desired resources have changed. Returns the annotation that records a successful request, and a condition if
-/// the pod does not have the desired resources.
+/// Resizes the pod if its desired resources have changed. Returns the annotation that records a successful request, and
+/// a condition if the pod does not have the desired resources.
 ///
 /// # Errors
 /// If the request fails for another reason than a rejection.
@@ -68,8 +68,8 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; the operator retries the change {REJECTION_RETRY_TEXT}, and the next start of the VM applies \
-                     the resources in any case"
+                    "{error}; the operator retries the change {REJECTION_RETRY_TEXT}, and a restart of the VM applies the \
+                     resources in any case"
                 ))),
             ))
         }
@@ -86,8 +86,8 @@ async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), E
     answer.await.map(drop)
 }
 
-/// The reported rejection of the resources of this generation of the VM. The status is the only record: if it could not be written, the
-/// request is sent again.
+/// The reported rejection of the resources of this generation of the VM. The status is the only record: if it could not
+/// be written, the request is sent again.
 fn reported_rejection(observed: &Observed) -> Option<String> {
     let present = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
     let is_current = present.observed_generation == observed.vm.metadata.generation;
@@ -108,7 +108,7 @@ fn out_of_sync(reason: ConditionReason, message: String) -> DesiredCondition {
     }
 }
 
-/// The condition of a pod whose resize was accepted and that does not have the desired resources.
+/// The condition of a pod that does not have the desired resources after its resize was accepted.
 fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCondition> {
     if let Some(pending) = pod.condition("PodResizePending") {
         let details = pending
@@ -119,8 +119,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,
                 format!(
-                    "the VM's node can never provide the requested CPUs or memory ({details}); lower them, or restart the VM, \
-                     which can move it to another node"
+                    "the VM's node can never provide the requested CPUs or memory ({details}); lower the request, or restart \
+                     the VM so that it can run on another node"
                 ),
             ),
             _ => out_of_sync(
@@ -146,14 +146,15 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
     let message = format!(
-        "{name} of the VM's pod is not {amount} as requested, because another client of the API server has changed it; stop \
-         that client"
+        "another client of the API server has changed the resource {name} of the VM's pod, for which the operator has \
+         requested {amount}; stop that client"
     );
     Some(out_of_sync(ConditionReason::Differs, message))
 }
 
-/// The patch from the resources that were requested last to the desired ones. It removes resources that are no longer desired, and keeps
-/// those of other programs. A new pod's request defaults to its limit; a resize has no defaults, so the patch contains the request.
+/// The patch from the resources that were requested last to the desired ones. It removes resources that are no longer
+/// desired, and keeps those of other programs. A new pod's request defaults to its limit; a resize has no defaults, so
+/// the patch contains the request.
 fn patch(last: &ResourceRequirements, desired: &ResourceRequirements) -> Value {
     let part = |last: &Amounts, desired: &Amounts| -> Map<String, Value> {
         let removed = last

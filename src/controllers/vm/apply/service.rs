@@ -1,5 +1,5 @@
-//! (client) The load balancer Service: created, patched, and deleted if it is not desired. A Service of another owner is not changed. A
-//! rejected Service does not block the VM.
+//! (client) The load balancer Service: created, patched, and deleted if it is not desired. A Service of another owner
+//! is not changed. A rejected Service does not block the VM.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
@@ -37,13 +37,15 @@ pub(super) async fn apply(
     let (reason, next) = match &error {
         Error::OwnedByPrevious { .. } => (
             ConditionReason::NameTaken,
-            "the operator creates the Service after the removal".to_owned(),
+            "the operator then creates a new Service".to_owned(),
         ),
         Error::OwnedByOther { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
             (
                 ConditionReason::NameTaken,
-                format!("{next}, or set spec.loadBalancerService of the VM to {{}}"),
+                format!(
+                    "{next}, or set spec.loadBalancerService of the VM to {{}}, which means no Service"
+                ),
             )
         }
         _ => (

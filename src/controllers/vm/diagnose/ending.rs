@@ -1,8 +1,8 @@
 //! (pure) Reasons why a pod does not stop: a finalizer, or a node that does not answer.
 //!
-//! The operator never deletes a pod by force: a pod on an unreachable node may still run its guest, and a second guest would corrupt
-//! the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off. Kubernetes then removes the
-//! pod, and the VM starts on another node.
+//! The operator never deletes a pod by force: a pod on an unreachable node may still run its guest, and a second guest
+//! would corrupt the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off.
+//! Kubernetes then removes the pod, and the VM starts on another node.
 
 use crate::api::conditions::ReadyReason as Reason;
 use crate::api::diagnosis::Diagnosis;
@@ -17,7 +17,7 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
         node_problem(
             observed,
             pod,
-            "does not answer, so it is unknown whether the VM's pod has stopped",
+            "it is unknown whether the VM's pod has stopped",
         )
     };
     // Also before the end of the grace period, because a lost node does not stop the pod at its end.
@@ -35,11 +35,11 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let finalizers = pod.metadata.finalizers.iter().flatten();
     let finalizers: Vec<&str> = finalizers.map(String::as_str).collect();
     let state = match finalizers.as_slice() {
-        [] => "still exists".to_owned(),
-        [finalizer] => format!("still has the finalizer {finalizer}"),
-        finalizers => format!("still has the finalizers {}", finalizers.join(", ")),
+        [] => "the pod still exists".to_owned(),
+        [finalizer] => format!("the pod still has the finalizer {finalizer}"),
+        finalizers => format!("the pod still has the finalizers {}", finalizers.join(", ")),
     };
-    let problem = format!("pod {name:?} had to stop before {until}, but {state}");
+    let problem = format!("pod {name:?} should have stopped before {until}, but {state}");
     Some(Diagnosis::documented(
         Reason::TerminationOverdue,
         &problem,
@@ -47,8 +47,9 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     ))
 }
 
-/// A problem of the pod's node. The status of the VM names the node only if the pod does not: it may be the node of a previous pod.
-pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) -> Diagnosis {
+/// The pod's node does not answer, with this consequence. The status of the VM names the node only if the pod does not:
+/// it may be the node of a previous pod.
+pub(super) fn node_problem(observed: &Observed, pod: &PodView, consequence: &str) -> Diagnosis {
     let of_status = || {
         observed
             .vm
@@ -60,19 +61,19 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, problem: &str) ->
     match node {
         Some(node) => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("node {node:?} {problem}"),
+            &format!("node {node:?} does not answer, so {consequence}"),
             node,
         ),
         None => Diagnosis::documented(
             Reason::NodeUnreachable,
-            &format!("the node of the VM's pod {problem}"),
+            &format!("the node of the VM's pod does not answer, so {consequence}"),
             "<node>",
         ),
     }
 }
 
-/// Whether the control plane has lost the pod's node. It then sets the pod's condition `Ready` to `False` without a reason. A kubelet
-/// always sets a reason.
+/// Whether the control plane has lost the pod's node. It then sets the pod's condition `Ready` to `False` without a
+/// reason. A kubelet always sets a reason.
 fn is_on_lost_node(pod: &PodView) -> bool {
     let lost = pod.status.conditions.iter().any(|c| {
         c.type_ == "Ready" && c.status != "True" && c.reason.as_deref().is_none_or(str::is_empty)

@@ -7,8 +7,8 @@ use crate::api::logging::level;
 /// The condition that names the fields without effect, if the VM has any.
 #[must_use]
 pub fn ignored(spec: &VirtualMachineSpec) -> Option<DesiredCondition> {
-    let template = "has no effect, because the runner computes QEMU's arguments from spec.vm";
-    let logging = "only its line .level has an effect; remove the other lines";
+    let template = "the field has no effect, because the runner computes QEMU's arguments from spec.vm; remove the field";
+    let logging = "only the line .level has an effect; remove the other lines";
     let other_lines = spec
         .logging_properties
         .as_deref()
@@ -35,10 +35,7 @@ pub fn ignored(spec: &VirtualMachineSpec) -> Option<DesiredCondition> {
         type_: conditions::IGNORED_FIELD,
         status: true,
         reason: ConditionReason::NoEffect,
-        message: format!(
-            "the VM has fields without effect, which should be removed: {}",
-            reported.join("; ")
-        ),
+        message: format!("the VM has fields without effect: {}", reported.join("; ")),
     })
 }
 

@@ -1,4 +1,4 @@
-//! (pure) A VM whose start waits for a CD image.
+//! (pure) A start that waits for a CD image.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
@@ -17,7 +17,10 @@ pub fn explain(decision: &Decision, notes: &[DesiredCondition]) -> Option<Diagno
         ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
-    let problem = format!("the start of the VM waits for a CD image: {}", note.message);
-    let next_step = format!("the VM starts without the image at {until}");
+    let problem = format!(
+        "the VM does not start yet, because it needs a CD image: {}",
+        note.message
+    );
+    let next_step = format!("at {until}, the VM starts without the image");
     Some(Diagnosis::new(reason, problem, next_step))
 }

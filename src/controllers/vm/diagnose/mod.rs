@@ -4,11 +4,11 @@
 //! |---|---|
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
-//! | `running` | (pure) a running VM whose guest is paused |
+//! | `running` | (pure) a running VM with a paused guest |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
-//! | [`unnamed_disks`] | (pure) disks whose PVCs depend on their order |
+//! | [`unnamed_disks`] | (pure) disks with PVCs that depend on the order of the disks |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
@@ -38,10 +38,10 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with `restricted`, except with
-/// these settings.
-const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's ConfigMap, or run \
-    the VM in a namespace whose Pod Security level admits such pods; see docs/security.md";
+/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with
+/// `restricted`, except with these settings.
+const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's \
+    ConfigMap, or run the VM in a namespace with a Pod Security level that admits such pods; see docs/security.md";
 
 /// Prefix of the annotations with which a pod selects an AppArmor profile.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -63,13 +63,13 @@ fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
         return POD_SECURITY_SETTINGS.to_owned();
     }
     format!(
-        "remove {}, or run the VM in a namespace whose Pod Security level admits such pods; see docs/security.md",
+        "remove {}, or run the VM in a namespace with a Pod Security level that admits such pods; see docs/security.md",
         fields.join(" and ")
     )
 }
 
-/// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec that the object is
-/// built from, or `None` if the object does not depend on the spec.
+/// The blocking condition if the API server rejects an object of a VM, or the object's name is in use. `vm` is the spec
+/// that the object is built from, or `None` if the object does not depend on the spec.
 #[must_use]
 pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
     let problem = error.to_string();
@@ -133,7 +133,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     }
 }
 
-/// The time until the next reconcile of a VM whose pod starts or stops.
+/// The time until the next reconcile of a VM with a starting or stopping pod.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
@@ -171,7 +171,7 @@ pub fn of_fetch(observed: &Observed, pod: &PodView) -> (Option<Diagnosis>, Optio
     )
 }
 
-/// UIDs of the objects whose events may explain why the pod of the VM, or a download pod of it, does not start.
+/// UIDs of the objects with events that may explain why the pod of the VM, or a download pod of the VM, does not start.
 fn suspects(observed: &Observed) -> BTreeSet<String> {
     if observed.desired_state() != State::Running {
         return BTreeSet::new();
@@ -209,7 +209,7 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
 fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let next = next_step(owner(pod, name).as_deref(), "pod", name);
-    let problem = format!("pod {name:?} exists, but does not belong to this VM");
+    let problem = format!("a pod with the name {name:?} exists, but does not belong to the VM");
     Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }
 

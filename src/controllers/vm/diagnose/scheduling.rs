@@ -56,13 +56,16 @@ pub(super) fn explain(
     }
     let missing = missing_resources(message);
     let (reason, problem) = if let Some(device) = missing.iter().find(|device| is_for_kvm(device)) {
-        let problem =
-            format!("no suitable node has a free device {device:?} for hardware acceleration");
+        let problem = format!(
+            "no suitable node has a free extended resource {device:?}, which hardware acceleration needs"
+        );
         (Reason::AcceleratorResourceMissing, problem)
     } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
         (
             Reason::TapResourceMissing,
-            format!("no suitable node has a free device {device:?} for tap networks"),
+            format!(
+                "no suitable node has a free extended resource {device:?}, which tap networks need"
+            ),
         )
     } else {
         (
@@ -83,21 +86,22 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     let pod = pod.metadata.name.as_deref().unwrap_or_default();
     let setting = if name == names::IMAGE_REPOSITORY_CLAIM {
         format!(
-            "if the storage class does not support the access mode {}, set imageRepository.accessModes: [ReadWriteOnce] in the \
-             operator's ConfigMap, or the mode in the manifest of the PVC. Then run kubectl delete pvc {name}. Otherwise",
+            "if the storage class does not support the access mode {}, set imageRepository.accessModes to [ReadWriteOnce] in \
+             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then run kubectl delete pvc {name}. \
+             Otherwise",
             claim.spec.access_modes.join(", ")
         )
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
-            "if the storage class provides no block volumes, set volumeMode: Filesystem in the disk's volumeClaimTemplate.spec or, \
-             for all disks without volumeMode, diskPvc.volumeMode: Filesystem in the operator's ConfigMap. Then run kubectl delete \
-             pvc {name}, and kubectl delete pod {pod}. Otherwise"
+            "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
+             volumeClaimTemplate.spec. For all disks without volumeMode, set diskPvc.volumeMode in the operator's ConfigMap \
+             instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
         )
     } else {
         return diagnosis;
     };
     Diagnosis {
-        next_step: format!("{setting} {}", diagnosis.next_step),
+        next_step: format!("{setting}. Otherwise {}", diagnosis.next_step),
         ..diagnosis
     }
 }

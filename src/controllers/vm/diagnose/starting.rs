@@ -47,7 +47,7 @@ fn is_overdue(observed: &Observed, pod: &PodView) -> bool {
     waits_since(pod).is_some_and(|start| since(start, observed.now) >= EXPLAIN_DELAY)
 }
 
-/// UIDs of the objects whose events may explain why the pod does not start.
+/// UIDs of the objects with events that may explain why the pod does not start.
 pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]) -> Vec<String> {
     if waiting_container(pod).is_some() || !is_overdue(observed, pod) {
         return Vec::new();
@@ -65,16 +65,10 @@ pub(super) fn suspects(observed: &Observed, pod: &PodView, claims: &[&ClaimView]
 fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let start = waits_since(pod).filter(|_| pod.status.container_statuses.is_empty())?;
     let is_silent = since(start, observed.now) >= SILENCE_TIMEOUT;
-    is_silent.then(|| {
-        ending::node_problem(
-            observed,
-            pod,
-            "does not answer, and has not started the VM's pod",
-        )
-    })
+    is_silent.then(|| ending::node_problem(observed, pod, "the VM's pod cannot start"))
 }
 
-/// The time since which the pod is ready while its runner has reported neither this start nor the VM's stop.
+/// The time since which the pod is ready without a report of its runner about this start or the VM's stop.
 pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<Timestamp> {
     let running = conditions::find(observed.conditions(), conditions::RUNNING);
     if running.is_some_and(|it| {

@@ -1,3 +1,7 @@
+mod ending;
+mod rejections;
+mod scheduling;
+
 use crate::api::conditions::ReadyReason as Reason;
 use crate::controllers::vm::diagnose::*;
 use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
@@ -6,6 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+const UNBOUND: &str =
+    "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
 
 fn running(status: Value) -> Observed {
     with_pod(vm(json!({"state": "Running"})), pod(status))
@@ -49,7 +56,7 @@ fn warned(mut observed: Observed, uid: &str, reason: &str, note: &str) -> Observ
     observed
 }
 
-/// A VM whose pod has had a node for that time, with an additional condition.
+/// A VM with an additional condition. Its pod has had a node for that time.
 fn scheduled_for(seconds: i64, condition: &str, containers: Value) -> Observed {
     let scheduled =
         json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(seconds)});
@@ -111,191 +118,6 @@ fn an_image_that_cannot_be_had_is_named() {
         &observed,
         Reason::ContainerFailed,
         &["no secret", "kubectl describe pod vm"],
-    );
-}
-
-#[test]
-fn pod_without_a_node_is_explained_with_the_schedulers_message() {
-    for (message, reason, next_step) in [
-        (
-            "0/1 nodes are available: 1 Insufficient memory.",
-            Reason::Unschedulable,
-            "make room",
-        ),
-        (
-            "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
-            Reason::Unschedulable,
-            "describe pod vm",
-        ),
-        (
-            "0/1 nodes are available: persistentvolumeclaim \"a\" not found. not found",
-            Reason::Unschedulable,
-            "volumes",
-        ),
-        (
-            "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
-            Reason::AcceleratorResourceMissing,
-            "with cluster.yaml of the release, or change accelerator.kvmResource",
-        ),
-        (
-            "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
-            Reason::AcceleratorResourceMissing,
-            "(kubectl get daemonset vm-device-plugin -n kube-system)",
-        ),
-        (
-            "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 Insufficient vmoperator.jdrupes.org/tun.",
-            Reason::TapResourceMissing,
-            "set tap.hostPath to true",
-        ),
-        // The node that lacks CPU may have the device.
-        (
-            "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.",
-            Reason::Unschedulable,
-            "make room",
-        ),
-    ] {
-        let bound = |seconds| {
-            with_claim(
-                unschedulable_for(seconds, message),
-                "vm-system-disk",
-                "fast",
-                "Bound",
-            )
-        };
-        is_explained(&bound(10), reason, &[message, next_step]);
-        assert!(
-            !explain(&bound(10))
-                .unwrap()
-                .to_string()
-                .contains("delete the PVC")
-        );
-        assert_eq!(
-            explain(&bound(9)).is_none(),
-            message.contains("persistent"),
-            "only volumes have a delay"
-        );
-    }
-    for (waited, next) in [(5, 10), (50, 50), (70, 50), (150, 120)] {
-        let observed = unschedulable_for(waited, "");
-        assert_eq!(
-            recheck(&observed),
-            Some(Duration::from_secs(next)),
-            "the interval grows, and one check is at 120 s"
-        );
-    }
-}
-
-const UNBOUND: &str =
-    "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
-
-#[test]
-fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
-    let pending = with_claim(
-        unschedulable_for(10, UNBOUND),
-        "vm-runner-data",
-        "fast",
-        "Pending",
-    );
-    let next_step = "delete the PVC while its phase is Pending";
-    let words = [
-        "\"vm-runner-data\"",
-        "provide a volume",
-        next_step,
-        "kubectl describe pvc vm-runner-data",
-    ];
-    is_explained(&pending, Reason::ClaimPending, &words);
-    let two = with_claim(pending, "vm-system-disk", "", "Pending");
-    is_explained(
-        &two,
-        Reason::ClaimPending,
-        &["kubectl describe pvc vm-system-disk"],
-    );
-    let note = "storageclass.storage.k8s.io \"fast\" not found";
-    let refused = warned(two, "vm-runner-data-uid", "ProvisioningFailed", note);
-    is_explained(
-        &refused,
-        Reason::ProvisioningFailed,
-        &[note, "\"vm-runner-data\"", "storage class"],
-    );
-    let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
-    is_explained(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
-    assert!(!explain(&lost).unwrap().to_string().contains("delete"));
-    // The PVC waits until the pod has a node.
-    let room = "0/1 nodes are available: 1 Insufficient memory.";
-    let waits = with_claim(
-        unschedulable_for(10, room),
-        "vm-system-disk",
-        "fast",
-        "Pending",
-    );
-    is_explained(&waits, Reason::Unschedulable, &[room]);
-}
-
-#[test]
-fn claim_that_does_not_fit_its_class_is_explained_with_the_setting() {
-    let with = |name: &str, spec: Value| {
-        let mut observed = with_claim(unschedulable_for(10, UNBOUND), name, "nfs", "Pending");
-        let claim = json!({"metadata": {"name": name, "uid": "1"}, "spec": spec, "status": {"phase": "Pending"}});
-        let claim = serde_json::from_value(claim).unwrap();
-        observed.claims.insert(name.to_owned(), Arc::new(claim));
-        observed
-    };
-    let block = with(
-        "vm-system-disk",
-        json!({"storageClassName": "nfs", "volumeMode": "Block"}),
-    );
-    let settings = [
-        "volumeMode: Filesystem",
-        "diskPvc.volumeMode",
-        "kubectl delete pvc vm-system-disk",
-        "kubectl delete pod vm",
-    ];
-    is_explained(&block, Reason::ClaimPending, &settings);
-    let note = "only supports filesystem volumes";
-    let failed = warned(block, "1", "ProvisioningFailed", note);
-    is_explained(&failed, Reason::ProvisioningFailed, &settings);
-    let file = with(
-        "vm-system-disk",
-        json!({"storageClassName": "nfs", "volumeMode": "Filesystem"}),
-    );
-    assert!(!explain(&file).unwrap().to_string().contains("diskPvc"));
-
-    let name = "vmop-image-repository";
-    let mut observed = with(
-        name,
-        json!({"volumeMode": "Filesystem", "accessModes": ["ReadOnlyMany"]}),
-    );
-    observed.image_repository = observed.claims.remove(name);
-    let fetch = of_fetch(&observed, &observed.pod.clone().unwrap())
-        .0
-        .unwrap();
-    for words in [
-        "ReadOnlyMany",
-        "imageRepository.accessModes: [ReadWriteOnce]",
-        "kubectl delete pvc vmop-image-repository",
-    ] {
-        assert!(fetch.to_string().contains(words), "{fetch}");
-    }
-}
-
-#[test]
-fn fetch_pod_without_a_node_is_explained_by_the_claim_of_the_repository() {
-    let mut observed = with_claim(
-        unschedulable_for(60, UNBOUND),
-        "vm-system-disk",
-        "fast",
-        "Pending",
-    );
-    let pod = observed.pod.clone().unwrap();
-    is_explained(&observed, Reason::ClaimPending, &["vm-system-disk"]);
-    assert_eq!(
-        of_fetch(&observed, &pod).0.unwrap().reason,
-        Reason::Unschedulable
-    );
-    observed.image_repository = Some(observed.claims["vm-system-disk"].clone());
-    assert_eq!(
-        of_fetch(&observed, &pod).0.unwrap().reason,
-        Reason::ClaimPending
     );
 }
 
@@ -466,89 +288,6 @@ fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
     assert_eq!(explain(&stopped), None);
 }
 
-fn lost() -> Value {
-    json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]})
-}
-
-fn ending(mut observed: Observed, seconds_past_due: i64) -> Observed {
-    let pod = Arc::make_mut(observed.pod.as_mut().unwrap());
-    pod.metadata.deletion_timestamp = Some(Time(ago(seconds_past_due)));
-    observed
-}
-
-#[test]
-fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() {
-    let mut observed = running(lost());
-    Arc::make_mut(&mut observed.vm)
-        .status
-        .as_mut()
-        .unwrap()
-        .node_name = Some("node7".to_owned());
-    let taint = "kubectl taint node node7 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute";
-    is_explained(
-        &observed,
-        Reason::NodeUnreachable,
-        &["\"node7\"", "bring the node back", taint],
-    );
-    is_explained(
-        &running(json!({"phase": "Unknown"})),
-        Reason::NodeUnreachable,
-        &["the node of the VM's pod"],
-    );
-    is_explained(
-        &running(json!({"phase": "Running", "reason": "NodeLost"})),
-        Reason::NodeUnreachable,
-        &[],
-    );
-    // A reachable kubelet sets a reason.
-    let not_ready = json!([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}]);
-    assert_eq!(
-        explain(&running(
-            json!({"phase": "Running", "conditions": not_ready})
-        )),
-        None
-    );
-}
-
-#[test]
-fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
-    let taint =
-        json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
-    for state in ["Running", "Stopped"] {
-        let observed = |status| with_pod(vm(json!({"state": state})), pod(status));
-        is_explained_after(&ending(observed(json!({"phase": "Running"})), -30), 40);
-        // A node that does not answer does not use the grace period.
-        for seconds_past_due in [-900, 9, 10] {
-            is_explained(
-                &ending(observed(lost()), seconds_past_due),
-                Reason::NodeUnreachable,
-                &["out-of-service"],
-            );
-        }
-        let overdue = ending(observed(json!({"phase": "Running"})), 10);
-        is_explained(
-            &overdue,
-            Reason::TerminationOverdue,
-            &["2026-01-01T11:59:50Z", "kubectl describe pod vm"],
-        );
-        let tainted = observed(json!({"phase": "Running", "conditions": taint}));
-        is_explained(
-            &ending(tainted, 10),
-            Reason::NodeUnreachable,
-            &["out-of-service"],
-        );
-        let mut held = overdue;
-        Arc::make_mut(held.pod.as_mut().unwrap())
-            .metadata
-            .finalizers = Some(vec!["example.org/hold".to_owned()]);
-        is_explained(
-            &held,
-            Reason::TerminationOverdue,
-            &["has the finalizer example.org/hold"],
-        );
-    }
-}
-
 #[test]
 fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
     assert_eq!(explain(&running(json!({"phase": "Running"}))), None);
@@ -558,103 +297,7 @@ fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
     assert_eq!(explain(&stopped), None);
 }
 
-#[test]
-fn a_refusal_says_what_refuses() {
-    let refused = |code: u16, message: &str| {
-        let status =
-            json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});
-        let source = kube::Error::Api(serde_json::from_value(status).unwrap());
-        let error = Error::Api {
-            verb: "create",
-            kind: "Pod",
-            name: "vm".to_owned(),
-            source,
-        };
-        rejected(&error, None)
-    };
-    for (message, reason) in [
-        (
-            "pods \"vm\" is forbidden: exceeded quota: small, requested: requests.memory=1Gi",
-            Reason::QuotaExceeded,
-        ),
-        (
-            "pods \"vm\" is forbidden: violates PodSecurity \"restricted:latest\": hostNetwork",
-            Reason::PolicyRefused,
-        ),
-        (
-            "admission webhook \"w\" denied the request: no",
-            Reason::PolicyRefused,
-        ),
-        (
-            "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
-            Reason::PolicyRefused,
-        ),
-        (
-            "pods is forbidden: User \"u\" cannot create resource \"pods\" in API group \"\"",
-            Reason::NotAuthorized,
-        ),
-        (
-            "pods \"vm\" is forbidden: error looking up service account ns/vm-runner",
-            Reason::Rejected,
-        ),
-    ] {
-        let problem = refused(403, message);
-        assert_eq!(problem.reason, reason, "{message}");
-        assert!(
-            problem.to_string().contains(message) && problem.to_string().contains("Pod vm"),
-            "{}",
-            problem
-        );
-        let has_step = problem
-            .to_string()
-            .contains("remove accelerator.privileged");
-        assert_eq!(has_step, message.contains("PodSecurity"), "{}", problem);
-    }
-}
-
-#[test]
-fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
-    let step = |violation: &str, spec: Value| {
-        let message = format!("violates PodSecurity \"restricted:latest\": {violation}");
-        let status =
-            json!({"status": "Failure", "code": 403, "message": message, "reason": "Forbidden"});
-        let error = Error::Api {
-            verb: "create",
-            kind: "Pod",
-            name: "vm".to_owned(),
-            source: kube::Error::Api(serde_json::from_value(status).unwrap()),
-        };
-        let mut vm = vm(json!({"networks": [{"user": {}}, {"tap": {}}]}));
-        if spec.is_object() {
-            vm.spec = serde_json::from_value(spec).unwrap();
-        }
-        let step = rejected(&error, Some(&vm.spec)).next_step;
-        assert!(
-            !step.contains("privileged)") && !step.starts_with("let"),
-            "{step}"
-        );
-        step
-    };
-    let tap = step("host namespaces (hostNetwork=true)", Value::Null);
-    assert!(
-        tap.starts_with("remove spec.vm.networks[1].tap, or"),
-        "{tap}"
-    );
-    let profile = json!({"container.apparmor.security.beta.kubernetes.io/vm": "unconfined"});
-    let annotated = json!({"podAnnotations": profile, "vm": {}});
-    let apparmor = step("forbidden AppArmor profile (unconfined)", annotated.clone());
-    assert!(
-        apparmor.starts_with("remove spec.podAnnotations, or"),
-        "{apparmor}"
-    );
-    let other = step("privileged (container must not)", annotated);
-    assert!(
-        other.starts_with("remove accelerator.privileged"),
-        "{other}"
-    );
-}
-
-/// A running VM whose runner reports these conditions as `False`: type and reason.
+/// A running VM. Its runner reports these conditions as `False`: type and reason.
 fn running_without(conditions: &[(&str, &str)]) -> Observed {
     let mut vm = seen_running(vm(json!({"state": "Running"})));
     let reported = conditions.iter().map(|(type_, reason)| {

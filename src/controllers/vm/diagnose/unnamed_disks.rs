@@ -24,8 +24,8 @@ pub fn unnamed_disks(vm: &VirtualMachine) -> Option<DesiredCondition> {
         status: false,
         reason: ConditionReason::UnnamedDisks,
         message: format!(
-            "several disks have no name and find their PVCs by position, so a disk gets the PVC of another disk when one is removed or \
-             moved; set {}, which retains the PVCs",
+            "several disks have no name, so their order selects their PVCs. If you remove or move a disk, another disk gets \
+             its PVC. To keep the PVCs, set {}",
             unnamed.join(", ")
         ),
     })

@@ -41,7 +41,8 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
     if tokio::time::timeout(LIST_TIMEOUT, list).await.is_err() {
         tracing::warn!(
             vm = observed.name(),
-            "cannot list the warning events of the VM's objects within {LIST_TIMEOUT:?}; the status may lack an explanation"
+            "cannot list the warning events of the VM's objects within {LIST_TIMEOUT:?}; the VM's status may lack the cause \
+             of a problem"
         );
     }
     observed

@@ -59,7 +59,10 @@ fn progress_message(Progress { bytes, total }: Progress, url: &str) -> String {
         Some(total) => {
             let percent = u128::from(bytes.min(total)) * 100 / u128::from(total);
             let percent = percent as u64 / STEP_PERCENT * STEP_PERCENT;
-            format!("{percent} % of {url} ({}) is downloaded", rounded(total))
+            format!(
+                "{percent} % of {url} is downloaded (complete size: {})",
+                rounded(total)
+            )
         }
         // Without a total size, the progress is reported each time that it has doubled.
         None => format!(

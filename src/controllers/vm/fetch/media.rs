@@ -1,4 +1,4 @@
-//! (pure) The files of CD drives whose images are given by URL, and whether a start waits for an image.
+//! (pure) The files of CD drives with images by URL, and whether a start waits for an image.
 //!
 //! | the VM's pod | the image is missing | file in the drive |
 //! |---|---|---|
@@ -53,8 +53,8 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
     }
 }
 
-/// The time at which a start no longer waits. It counts from the first report of the missing image in the condition, in whole seconds as
-/// conditions have.
+/// The time at which a start no longer waits. It counts from the first report of the missing image in the condition, in
+/// whole seconds as conditions have.
 fn deadline(observed: &Observed, wait: Duration) -> Timestamp {
     let since = images_missing_since(&observed.vm).unwrap_or(observed.now);
     let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
@@ -71,8 +71,8 @@ fn previous_file(observed: &Observed, drive: usize) -> String {
     media.cloned().unwrap_or_default()
 }
 
-/// Whether the guest boots from the CD drive with this index in `spec.vm.disks`: no drive with a file precedes it by `bootindex`. Drives
-/// without `bootindex` come last.
+/// Whether the guest boots from the CD drive with this index in `spec.vm.disks`: no drive with a file precedes it by
+/// `bootindex`. Drives without `bootindex` come last.
 fn boots_from(observed: &Observed, index: usize) -> bool {
     let disks = &observed.vm.spec.vm.disks;
     let order = |disk: &Disk| disk.bootindex.unwrap_or(i64::MAX);

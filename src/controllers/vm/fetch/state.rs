@@ -150,10 +150,11 @@ fn next_state(
         let name = pod.name_any();
         let next = match owner(pod, "") {
             Some(owner) => format!("give {owner} another name"),
-            None => format!("delete that pod (kubectl delete pod {name})"),
+            None => format!("delete the other pod (kubectl delete pod {name})"),
         };
-        let problem =
-            format!("pod {name:?} has the name of the download pod, but is not a download pod");
+        let problem = format!(
+            "the operator cannot create the download pod {name:?}, because another pod has this name"
+        );
         return failed(ConditionReason::NameTaken, problem, next);
     }
     if pod.metadata.deletion_timestamp.is_some() {
@@ -180,19 +181,17 @@ fn repository_problem(
         None if settings.image_repository.create => None,
         None => Some(failed(
             missing,
-            format!("PVC {name:?}, the image repository, does not exist"),
-            "create it, or set imageRepository.create in the operator's ConfigMap to true",
+            format!("the image repository, PVC {name:?}, does not exist"),
+            "create the PVC, or set imageRepository.create in the operator's ConfigMap to true",
         )),
         Some(claim) if claim.metadata.deletion_timestamp.is_some() => Some(failed(
             missing,
-            format!("PVC {name:?}, the image repository, is being deleted"),
-            "wait until the pods that use it have exited, and create it again",
+            format!("the image repository, PVC {name:?}, is being deleted"),
+            "wait until the pods that use the PVC have exited, and create the PVC again",
         )),
         Some(claim) if claim.status.phase == "Lost" => Some(failed(
             ReadyReason::ClaimLost,
-            format!(
-                "PVC {name:?}, the image repository, has the phase Lost, because its volume no longer exists"
-            ),
+            format!("the image repository, PVC {name:?}, has lost its volume (phase Lost)"),
             "recover the volume, or delete and create the PVC again",
         )),
         Some(_) => None,
@@ -216,9 +215,10 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
     }
     let (problem, next_step) = match allowed.as_slice() {
         [] => (
-            "the operator's ConfigMap allows no URLs of CD images (imageRepository.fetch.schemes is empty)"
+            "the operator's ConfigMap does not allow CD images by URL (imageRepository.fetch.schemes is empty)"
                 .to_owned(),
-            "copy the file into the image repository, and use its path instead of the URL".to_owned(),
+            "copy the image into the image repository (PVC vmop-image-repository), and use its path instead of the \
+             URL".to_owned(),
         ),
         allowed => (
             format!(

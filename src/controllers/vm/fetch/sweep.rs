@@ -75,7 +75,7 @@ pub async fn sweep(
                 .delete::<Pod, _>(&ctx.caches.pods, &name, only_uid(&uid), Some(GRACE_PERIOD))
                 .await;
             if let Err(error) = deleted {
-                tracing::warn!(pod = name, %error, "cannot delete a download pod that no VM needs; trying again later");
+                tracing::warn!(pod = name, %error, "cannot delete a download pod that no VM needs; the operator tries again later");
             }
         }
         unused.insert(uid);

@@ -1,7 +1,7 @@
 //! (client) Reads the VM from the API server before its pod is created, deleted or reconfigured.
 //!
-//! Each kind has its own watch, and one may be behind another. For example, a new leader may have received the pod, but not the change of
-//! the VM from stopped to running.
+//! Each kind has its own watch, and one may be behind another. For example, a new leader may have received the pod, but
+//! not the change of the VM from stopped to running.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
@@ -74,7 +74,7 @@ pub async fn read_live(
     Ok(live.filter(|live| live.uid() == observed.vm.uid()))
 }
 
-/// Whether a pod is created, or one that has not ended is deleted or reconfigured.
+/// Whether the decision creates a pod, or deletes or reconfigures a pod that has not ended.
 fn depends_on_vm(observed: &Observed, decision: &Decision, objects: Option<&Objects>) -> bool {
     let pod = observed.own_pod();
     if pod.is_some_and(|pod| pod.has_ended()) {

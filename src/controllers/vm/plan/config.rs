@@ -117,15 +117,16 @@ pub(super) fn check_size(
         _ if size <= CONFIG_MAP_SIZE_MAX => return Ok(()),
         _ if logging <= file.len() => (
             "spec.cloudInit",
-            "put the user data into a Secret and refer to it in userDataFrom, or let the guest download it (#include)",
+            "put the user data into a Secret and name the Secret in spec.cloudInit.userDataFrom, or let the guest download \
+             the data (#include)",
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "remove all lines except .level, because they have no effect",
+            "remove all lines except .level; the other lines have no effect",
         ),
         None => (
             "/Reconciler.loggingProperties in the operator's ConfigMap",
-            "remove all lines except .level, because they have no effect",
+            "remove all lines except .level; the other lines have no effect",
         ),
     };
     invalid(
@@ -280,7 +281,7 @@ pub(super) fn hide_display(config: &mut config::RunnerConfig) {
     }
 }
 
-/// The user that the desktop agent logs in: the user that has the VM from a pool, if the pool says so, else the one of the spec.
+/// The user that the desktop agent logs in: the assigned user if the pool requests the login, else the user of the spec.
 fn login_user(vm: &VirtualMachine) -> Option<String> {
     let assignment = vm.status.as_ref().map(|status| &status.assignment);
     let assigned = assignment.filter(|assignment| assignment.login);

@@ -107,7 +107,7 @@ pub(super) fn disks(
             return invalid(
                 format!("{field}.metadata.name"),
                 format!(
-                    "PVC {claim:?}, whose name this disk needs, already belongs to VM {owner:?}"
+                    "the disk needs a PVC with the name {claim:?}, but this PVC belongs to VM {owner:?}"
                 ),
                 "use another name for the disk",
             );
@@ -138,7 +138,7 @@ fn check_name(field: &str, name: &str, before: &[DiskPlan]) -> Result<(), Diagno
     if !name.chars().all(is_legal) || name.starts_with('-') || name.len() > LABEL_VALUE_LENGTH_MAX {
         return invalid(
             field,
-            format!("{name:?} cannot be the name of a volume in the VM's pod"),
+            format!("the disk name {name:?} is not a valid name of a volume in the VM's pod"),
             format!("use up to {DISK_NAME_LENGTH_MAX} lower-case letters, digits and dashes"),
         );
     }

@@ -42,14 +42,14 @@ fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
     if size < RAM_MIN {
         return invalid(
             field,
-            format!("{text:?} is less than the minimum of {RAM_MIN}"),
+            format!("the memory {text:?} is less than the minimum of {RAM_MIN}"),
             "use a size such as 512Mi or 4Gi",
         );
     }
     if size > RAM_MAX {
         return invalid(
             field,
-            format!("{text:?} is more than the maximum of {RAM_MAX}"),
+            format!("the memory {text:?} is more than the maximum of {RAM_MAX}"),
             "lower it",
         );
     }
@@ -131,7 +131,7 @@ pub(super) fn forwards(
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
         return invalid(
             "spec.metricsPort",
-            format!("the port {port} is already the display's port"),
+            format!("the display of the VM already uses the port {port}"),
             "choose another port",
         );
     }
@@ -147,7 +147,10 @@ pub(super) fn forwards(
                 let field = format!("spec.vm.networks[{i}].user.forward[{j}].port");
                 return invalid(
                     field,
-                    format!("the port {} of the pod is forwarded twice", forward.port),
+                    format!(
+                        "the port {} of the pod is already in use by the display, by metrics or by another forward",
+                        forward.port
+                    ),
                     "choose another port",
                 );
             }

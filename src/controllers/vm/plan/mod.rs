@@ -218,8 +218,8 @@ fn checked_name(vm: &VirtualMachine) -> Result<String, Diagnosis> {
     let name = vm.name_any();
     if name.len() > LABEL_VALUE_LENGTH_MAX {
         let why = format!(
-            "{name:?} has {} characters, but the VM's objects have it as a label value of at most {LABEL_VALUE_LENGTH_MAX} \
-             characters",
+            "the name {name:?} has {} characters; all objects of the VM have the name as a label value, which can have at \
+             most {LABEL_VALUE_LENGTH_MAX}",
             name.len()
         );
         return invalid(

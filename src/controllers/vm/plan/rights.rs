@@ -72,17 +72,17 @@ impl Rights {
                 if !bridges.contains(&tap.bridge) {
                     let allowed = match bridges.as_slice() {
                         [] => {
-                            "use a user network, because the operator's ConfigMap allows no bridge"
+                            "use a network of the type user, because the operator's ConfigMap allows no bridge"
                                 .to_owned()
                         }
                         bridges => {
-                            format!("use one of the allowed bridges: {}", bridges.join(", "))
+                            format!("use an allowed bridge: {}", bridges.join(", "))
                         }
                     };
                     return invalid(
                         format!("spec.vm.networks[{i}].tap.bridge"),
                         format!(
-                            "the bridge {:?} is not in tap.bridges of the operator's ConfigMap",
+                            "the operator's ConfigMap does not allow the bridge {:?} (tap.bridges)",
                             tap.bridge
                         ),
                         allowed,
@@ -94,8 +94,8 @@ impl Rights {
             Some(feature) if !settings.trusts(image) => invalid(
                 "spec.image",
                 format!(
-                    "{feature} gives the pod more rights than the Pod Security level restricted, and trustedImages in the \
-                     operator's ConfigMap does not contain the image {image:?}"
+                    "{feature} gives the pod more rights than Pod Security restricted allows, so the pod needs an image from \
+                        trustedImages in the operator's ConfigMap; the image {image:?} is not in this list"
                 ),
                 "remove spec.image, or let the administrator add the image to trustedImages in the operator's ConfigMap",
             ),

@@ -4,7 +4,7 @@
 //! VM-Operator changed the ID with every edit of the VM (B7). A VM of the Java VM-Operator retains its ID until its seed changes,
 //! so that its guest is not set up again.
 //!
-//! The runner replaces an ID that the operator has generated: a VM whose object is created again has another UID.
+//! The runner replaces an ID that the operator has generated: a VM has another UID after its object is created again.
 
 use crate::api::runner::config;
 use crate::api::runner::identity::GeneratedInstance;
@@ -71,8 +71,9 @@ pub(super) fn seed(
     })
 }
 
-/// The `instance-id` in that seed, if the user has configured none. The runner replaces it by one that does not follow the VM's UID, and
-/// records that: the guest of a VM whose object is created again over its PVCs is not configured again.
+/// The `instance-id` in that seed, if the user has configured none. The runner replaces it by one that does not follow
+/// the VM's UID, and records the ID. If the VM's object is created again over its PVCs, cloud-init does not configure
+/// the guest again.
 pub(super) fn generated_instance(
     vm: &VirtualMachine,
     config: Option<&config::CloudInit>,

@@ -1,7 +1,7 @@
 //! (pure) Restarts: requested by `spec.vm.restartRequest`, or required by changed fields.
 //!
-//! An annotation of the pod has the number of the restart request at its creation. It separates pods from before a request from those
-//! after it, so each request is carried out once, also after failed writes.
+//! An annotation of the pod has the number of the restart request at its creation. It separates pods from before a
+//! request from those after it, so each request is carried out once, also after failed writes.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
@@ -71,7 +71,8 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (a drain of the node uses the old time until the restart; a stop by spec.vm.state uses the new one at once)",
+            "spec.vm.powerdownTimeout (a drain of the node uses the old value until the restart; a stop by spec.vm.state uses the \
+             new value)",
         );
     }
     (!fields.is_empty()).then(|| DesiredCondition {
@@ -79,7 +80,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         status: true,
         reason: ConditionReason::SpecChanged,
         message: format!(
-            "changed since the start of the VM, effective after a restart: {}; raise spec.vm.restartRequest to restart it",
+            "changes since the start of the VM take effect after a restart: {}; to restart the VM, raise spec.vm.restartRequest",
             fields.join(", ")
         ),
     })

@@ -59,7 +59,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         }
         (None, Decision::Wait(WaitFor::Medium { until })) => (
             ReadyReason::Starting,
-            format!("the start waits for a CD image, until {until} at the latest"),
+            format!("the VM starts when its CD image is downloaded, or at {until} at the latest"),
         ),
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
@@ -75,7 +75,8 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
 }
 
 /// The message of a VM that stays stopped after a shutdown by the guest, although `spec.vm.state` is `Running`.
-const AFTER_SHUTDOWN: &str = "the guest has shut down, and spec.guestShutdownStops is set; the VM starts again with the next change of its spec";
+const AFTER_SHUTDOWN: &str = "the VM remains stopped after the shutdown of its guest, because spec.guestShutdownStops is true; \
+    a change of the VM's spec starts it again";
 
 fn stopped(observed: &Observed) -> &'static str {
     match observed.vm.spec.vm.state {
@@ -84,8 +85,8 @@ fn stopped(observed: &Observed) -> &'static str {
     }
 }
 
-/// The state of a VM that starts. It retains the cause of the last exit, because a start that fails again takes longer than the delay
-/// between two starts.
+/// The state of a VM that starts. It retains the cause of the last exit, because a start that fails again takes longer
+/// than the delay between two starts.
 fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, String) {
     match past_exit(observed).filter(|_| !observed.has_changed_spec()) {
         Some(past) if is_failure(past) => {
@@ -95,7 +96,7 @@ fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, S
             let cause = cause(past);
             (
                 ReadyReason::Starting,
-                format!("{message}; the VM had stopped ({cause})"),
+                format!("{message}; the VM stopped before this start ({cause})"),
             )
         }
         None => (ReadyReason::Starting, message),
@@ -115,21 +116,23 @@ pub(in crate::controllers::vm) fn recovery(observed: &Observed) -> Option<Durati
     Some(reset.saturating_sub(uptime)).filter(|left| !left.is_zero())
 }
 
-/// Whether the exit is not an ordinary one: the guest has powered itself off, or another client, such as a drain, has deleted the pod.
+/// Whether the exit is not an ordinary one: the guest has powered itself off, or another client, such as a drain, has
+/// deleted the pod.
 fn is_failure(past: &Restarts) -> bool {
     let is_ordinary =
         [POD_DELETED, EndReason::GuestShutdown.into()].contains(&past.reason.as_str());
     past.attempts > 1 || !is_ordinary
 }
 
-/// The message of a running VM. It contains the reason for an emulation that nobody has configured, and the cause of a recent failure.
+/// The message of a running VM. It contains the reason for an emulation that is not configured, and the cause of a
+/// recent failure.
 fn running(observed: &Observed) -> String {
     let status = observed.vm.status.as_ref();
     let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
     let failure = past_exit(observed).filter(|_| recovery(observed).is_some());
     let failure = failure.map(|past| {
         let (cause, attempts) = (cause(past), past.attempts);
-        format!("start {attempts} in a row after the VM had stopped ({cause})")
+        format!("consecutive restarts: {attempts}; cause of the last stop: {cause}")
     });
     ["the VM is running".to_owned()]
         .into_iter()
@@ -152,7 +155,7 @@ fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
     (ReadyReason::Stopping, message)
 }
 
-/// The state of a VM whose pod is deleted for that reason.
+/// The state of a VM while its pod is deleted for that reason.
 fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason, String) {
     match why {
         DeleteReason::Stop => stopping(observed, name),
@@ -160,13 +163,14 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
         DeleteReason::Restart => (
             ReadyReason::Stopping,
             format!(
-                "pod {name:?} is stopping, as spec.vm.restartRequest requests; the operator creates a new pod"
+                "pod {name:?} is stopping for the restart that spec.vm.restartRequest requests; the operator then creates a \
+                 new pod"
             ),
         ),
         DeleteReason::Outdated => (
             ReadyReason::Starting,
             format!(
-                "pod {name:?} has not run yet, and its template has changed; the operator creates a new pod"
+                "the configuration of the VM has changed before pod {name:?} has started; the operator replaces the pod"
             ),
         ),
     }
@@ -179,12 +183,14 @@ fn exited(name: &str) -> String {
 /// The message of a VM that waits for the end of a pod that has its name and another owner.
 fn name_in_use(observed: &Observed, name: &str) -> String {
     let Some(pod) = observed.previous_vm_pod() else {
-        return format!("pod {name:?}, which does not belong to this VM, is stopping");
+        return format!(
+            "the VM waits until pod {name:?}, which does not belong to the VM, has stopped"
+        );
     };
     let is_alive = pod.has_started() && !pod.has_ended();
     let next = if is_alive && pod.metadata.deletion_timestamp.is_some() {
         let power_off = power_off(name);
-        format!("it is stopping, and its guest has time to shut down; {power_off}")
+        format!("the pod is stopping, and its guest has time to shut down; {power_off}")
     } else {
         orphan_next_step(pod, &observed.vm)
             .unwrap_or_else(|| next_step(owner(pod, name).as_deref(), "pod", name))
@@ -204,7 +210,7 @@ fn shutdown_time(observed: &Observed, name: &str) -> String {
 
 /// The next step for a guest that does not shut down.
 fn power_off(pod: &str) -> String {
-    format!("to power it off: kubectl exec {pod} -- vm-runner power-off")
+    format!("to power the VM off at once: kubectl exec {pod} -- vm-runner power-off")
 }
 
 /// The message of a VM that starts again after a delay.
@@ -223,19 +229,23 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
         };
         let until = decide::pause_ends(restarts);
         return format!(
-            "pod {name:?} was deleted by another client than its operator ({cause}); start {attempts} in a row follows at \
-             {until}, after {delay} s; if this happens repeatedly, stop the cause, such as a NoExecute taint, a descheduler or \
-             a webhook; raise spec.vm.restartRequest to start immediately"
+            "another client, not the operator, has deleted pod {name:?} ({cause}); the operator creates it again at {until}, \
+             after {delay} s (consecutive restarts: {attempts}). If this happens repeatedly, stop the client, such as the taint \
+             manager (NoExecute), a descheduler or a webhook. To start the VM immediately, raise spec.vm.restartRequest"
         );
     }
     let cause = cause(restarts);
-    format!("the VM has stopped ({cause}); start {attempts} in a row follows after {delay} s")
+    format!(
+        "the VM has stopped ({cause}); the operator starts it again after {delay} s (consecutive restarts: {attempts})"
+    )
 }
 
-/// The message of a VM whose start after a failure is in progress.
+/// The message of a VM while it starts after a failure.
 fn restart_in_progress(name: &str, restarts: &Restarts) -> String {
     let (cause, attempts) = (cause(restarts), restarts.attempts);
-    format!("the VM has stopped ({cause}); start {attempts} in a row is in progress: pod {name:?}")
+    format!(
+        "the VM has stopped ({cause}); the operator starts it again as pod {name:?} (consecutive restarts: {attempts})"
+    )
 }
 
 /// The reason of the exit, with its message.

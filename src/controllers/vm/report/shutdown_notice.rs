@@ -1,5 +1,5 @@
-//! (client) Reports how long a guest may take to shut down, and the way to power it off: by an event on its pod, which remains visible
-//! when the VM is deleted, and in the status of a VM that is deleted after its pod.
+//! (client) Reports how long a guest may take to shut down, and the way to power it off: by an event on its pod, which
+//! remains visible when the VM is deleted, and in the status of a VM that is deleted after its pod.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
@@ -15,7 +15,7 @@ use kube::runtime::events::EventType;
 /// Reason of the event.
 const REASON: &str = "Stopping";
 
-/// Publishes the event on the pod of a VM whose pod is being deleted, if its guest may run.
+/// Publishes the event on a VM's pod that is being deleted, if its guest may run.
 pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
     let key = ObjectKey::of(vm);
     let Some(pod) = ctx.caches.pods.get(&key) else {
@@ -25,7 +25,7 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
         return;
     }
     let note = format!(
-        "the guest has {} s to shut down; to power it off: kubectl exec -n {} {} -- vm-runner power-off",
+        "the guest has {} s to shut down; to power the VM off at once: kubectl exec -n {} {} -- vm-runner power-off",
         vm.spec.vm.powerdown_timeout,
         ctx.namespace,
         key.name()
@@ -34,7 +34,7 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
     events::publish(&ctx.cluster, &pod, EventType::Normal, REASON, &note).await;
 }
 
-/// Reports that the guest of a VM shuts down which is deleted after its pod (foreground deletion, or a finalizer).
+/// Reports that the guest shuts down, for a VM that is deleted after its pod (foreground deletion, or a finalizer).
 ///
 /// # Errors
 /// If the status cannot be written, unless the VM does not exist any more.

@@ -23,14 +23,14 @@ pub(super) fn changes(
     }
     if after.console_connections > before.console_connections {
         let note = match after.console_client.as_str() {
-            "" => "a console was connected".to_owned(),
-            host => format!("a console is connected from {host}"),
+            "" => "a console client has connected".to_owned(),
+            host => format!("a console client has connected from {host}"),
         };
         events.push(event("ConsoleConnected", note));
     }
     if !before.console_client.is_empty() && after.console_client.is_empty() {
         let host = &before.console_client;
-        let note = format!("the console from {host} is disconnected");
+        let note = format!("the console client at {host} has disconnected");
         events.push(event("ConsoleDisconnected", note));
     }
     let ended = |status: &VirtualMachineStatus| {
@@ -64,7 +64,7 @@ fn emulation(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Opt
         })
 }
 
-/// The event of a new phase of the guest. A guest whose agent starts and ends repeatedly causes none.
+/// The event of a new phase of the guest. Repeated starts and ends of the guest agent cause none.
 fn phase_change(
     before: &VirtualMachineStatus,
     after: &VirtualMachineStatus,

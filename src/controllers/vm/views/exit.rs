@@ -119,8 +119,8 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
         Some(reason) if !matches!(reason, "Error" | "Completed") => {
             let default = match reason {
                 "OOMKilled" => {
-                    "the kernel killed a process of the pod because the pod ran out of memory; raise the memory in spec.resources, or \
-                     leave spec.resources out"
+                    "the kernel killed a process of the pod because the pod ran out of memory; raise the memory limit in \
+                     spec.resources of the VM, or remove spec.resources"
                 }
                 _ => "the kubelet gives no details",
             };

@@ -1,5 +1,8 @@
 //! A driver with a simulated QEMU: the test answers QMP commands, and a script is the process.
 
+mod reports;
+mod tpm;
+
 use crate::api::runner::outcome::EndReason;
 use crate::runner::driver::guest_stop::*;
 use crate::runner::driver::{Inbox, Setup, Tpm};
@@ -131,7 +134,7 @@ async fn starting_with(acceleration: Acceleration) -> Rig {
     };
     let ready = rig.inbox.monitor.recv().await.unwrap();
     rig.driver.handle_qmp_signal(ready);
-    // A busy machine takes its time until it has said what it is to say.
+    // On a busy host, QEMU prints the message late.
     let said = async {
         while rig.driver.qemu.kvm_error().is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -152,7 +155,7 @@ impl Rig {
         self.work(run_state, |driver, _| holds(driver)).await;
     }
 
-    /// The same, for what holds of the commands that were answered too.
+    /// The same, for a condition on the driver and the answered commands.
     async fn work(&mut self, run_state: &str, holds: impl Fn(&Driver, &[String]) -> bool) {
         let work = async {
             while !holds(&self.driver, &self.heard) {
@@ -309,47 +312,6 @@ async fn a_host_that_fails_shuts_no_guest_down_by_its_own_wish() {
 }
 
 #[tokio::test]
-async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
-    for apart in [false, true] {
-        let mut rig = rig().await;
-        let (tpm, qemu) = (rig.take_tpm("Data client disconnected"), rig.qemu());
-        rig.driver.qemu.signal(Signal::KILL);
-        match apart {
-            false => rig.driver.handle_exits(&[(tpm, 0), (qemu, -11)]).await,
-            true => {
-                rig.driver.handle_exits(&[(tpm, 0)]).await;
-                rig.driver.handle_exits(&[(qemu, -11)]).await;
-            }
-        }
-        assert_eq!(
-            rig.driver.outcome.take().unwrap().reason,
-            EndReason::QemuCrashed
-        );
-        let nothing = tokio::time::timeout(
-            Duration::from_secs(1),
-            rig.until("running", |d| d.observed.tpm.is_some()),
-        );
-        assert!(nothing.await.is_err());
-    }
-}
-
-#[tokio::test]
-async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
-    let mut rig = starting().await;
-    let tpm = rig.take_tpm("killed");
-    rig.driver.handle_exits(&[(tpm, -9)]).await;
-    let nothing = tokio::time::timeout(
-        Duration::from_secs(1),
-        rig.until("running", |d| d.observed.tpm.is_some()),
-    );
-    assert!(nothing.await.is_err());
-    rig.driver.step(Event::Configured);
-    rig.driver.step(Event::Continued);
-    rig.until("running", |driver| driver.observed.tpm.is_some())
-        .await;
-}
-
-#[tokio::test]
 async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run() {
     for configured in [false, true] {
         let mut rig = starting().await;
@@ -376,158 +338,4 @@ async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run()
         assert!(terminates(&rig.driver));
         assert_eq!(rig.outcome().reason, EndReason::Stopped);
     }
-}
-
-#[tokio::test]
-async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
-    let mut rig = starting().await;
-    let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
-    rig.driver.qemu.signal(Signal::KILL);
-    rig.driver.handle_exits(&[(tpm, 1)]).await;
-    rig.driver.handle_exits(&[(qemu, 1)]).await;
-    let outcome = rig.driver.outcome.take().unwrap();
-    assert_eq!(outcome.reason, EndReason::StartFailed);
-    for words in [WORDS, "libtpms: bad magic", "tpm2-00.permall"] {
-        assert!(outcome.message.contains(words), "{}", outcome.message);
-    }
-    assert_eq!(rig.driver.observed.tpm, None);
-}
-
-#[tokio::test]
-async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
-    let mut rig = starting().await;
-    let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
-    rig.driver
-        .step(Event::ContinueFailed("too late".to_owned()));
-    rig.driver.qemu.signal(Signal::KILL);
-    rig.driver.handle_exits(&[(tpm, 1)]).await;
-    rig.driver.handle_exits(&[(qemu, -9)]).await;
-    let outcome = rig.driver.outcome.take().unwrap();
-    assert!(
-        outcome.message.contains("libtpms: bad magic"),
-        "{}",
-        outcome.message
-    );
-}
-
-fn reported(rig: &Rig, type_: &str) -> (bool, &'static str) {
-    let conditions = rig.driver.observed.conditions();
-    let condition = conditions
-        .iter()
-        .find(|condition| condition.type_ == type_)
-        .unwrap();
-    (condition.status, condition.reason.as_str())
-}
-
-#[tokio::test]
-async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
-    let mut rig = rig().await;
-    let (other, _) = UnixStream::pair().unwrap();
-    drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    while !rig.driver.observed.monitor_lost {
-        tokio::select! {
-            Some(signal) = rig.inbox.monitor.recv() => rig.driver.handle_qmp_signal(signal),
-            Some(task_results) = rig.inbox.task_results.recv() => rig.driver.task_finished(task_results),
-        }
-    }
-    assert!(
-        began.elapsed() >= Duration::from_secs(30),
-        "{:?}",
-        began.elapsed()
-    );
-    assert_eq!(
-        (reported(&rig, "ConfigInSync"), rig.driver.state.phase()),
-        ((false, "MonitorLost"), Phase::Booting)
-    );
-}
-
-#[tokio::test]
-async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew() {
-    let mut rig = rig().await;
-    let error = json!({"node-name": "drive-0-host-resource", "operation": "write", "action": "report",
-        "nospace": false, "reason": "Input/output error"});
-    let error = json!({"event": "BLOCK_IO_ERROR", "data": error}).to_string();
-    rig.peer.send_line(&error).await;
-    rig.until("running", |driver| driver.observed.disk_error.is_some())
-        .await;
-    assert_eq!(reported(&rig, "StorageHealthy"), (false, "DiskError"));
-    rig.peer
-        .send_line(r#"{"event": "RESET", "data": {"guest": true}}"#)
-        .await;
-    rig.until("running", |driver| driver.observed.disk_error.is_none())
-        .await;
-    assert_eq!(reported(&rig, "StorageHealthy"), (true, "Healthy"));
-}
-
-#[tokio::test]
-async fn what_the_guests_agent_has_told_goes_with_it() {
-    let mut rig = rig().await;
-    rig.driver.step(Event::AgentChannel(true));
-    rig.driver.task_finished(TaskResult::Osinfo(
-        json!({"id": "debian"}).as_object().unwrap().clone(),
-    ));
-    rig.driver
-        .task_finished(TaskResult::Addresses(vec!["10.0.2.15".to_owned()]));
-    assert_eq!(
-        (
-            rig.driver.state.phase(),
-            rig.driver.observed.addresses.len()
-        ),
-        (Phase::Booted, 1)
-    );
-    rig.driver.step(Event::AgentChannel(false));
-    assert_eq!(
-        (
-            rig.driver.observed.osinfo.clone(),
-            rig.driver.observed.addresses.clone()
-        ),
-        (None, Vec::new())
-    );
-}
-
-#[tokio::test]
-async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
-    let mut rig = rig().await;
-    let mut reported = |keys: &str| {
-        let text = format!(
-            r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#
-        );
-        let files = ConfigFiles {
-            config: Ok(Some(text)),
-            password: Ok(None),
-            certificate: [None; 3],
-        };
-        rig.driver.files_changed(files);
-        rig.driver.observed.config_problem.clone()
-    };
-    let waits = |keys: &str| {
-        let why =
-            format!("restart the VM to apply the changes of these configuration keys: {keys}");
-        Some(ConfigProblem::RestartNeeded(why))
-    };
-    let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;
-    assert_eq!(
-        reported(&format!(
-            r#"{seed} "metricsPort": 9000, "logLevel": "debug","#
-        )),
-        waits("logLevel, metricsPort, cloudInit")
-    );
-    assert_eq!(
-        reported(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#),
-        waits("dataDir, runtimeDir, uid")
-    );
-    assert_eq!(
-        reported(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
-        None,
-        "the runner follows these keys or does not read them"
-    );
-    let invalid = reported(r#""logLevel": "loud","#);
-    let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
-    assert!(
-        matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)),
-        "{invalid:?}"
-    );
-    assert_eq!(reported(""), None);
 }

@@ -99,7 +99,7 @@ fn an_interrupted_call_is_repeated() {
 fn known_causes_have_a_next_step() {
     for (errno, next) in [
         (libc::EBUSY, "another hypervisor"),
-        (libc::ENOMEM, "free memory"),
+        (libc::ENOMEM, "free some memory"),
     ] {
         let failed = failed(&[(fake::CREATE_VM, Answer::Errno(errno))]);
         assert!(failed.why.contains(next), "{}", failed.why);
@@ -155,7 +155,7 @@ fn a_device_that_is_not_kvms_fails_the_first_step() {
         (Path::new("/none/kvm"), "the pod has no /none/kvm"),
         (
             Path::new("/dev/null"),
-            "device number 1:3 instead of 10:232",
+            "device number 1:3, but KVM has 10:232",
         ),
         (&file, "is not a device"),
     ] {

@@ -136,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// The guest says that it keeps the CPU; gives what is reported then.
+    /// The guest keeps the CPU. Returns the problem that the runner then reports.
     async fn refuse(&mut self) -> Problem {
         self.rig.wishes.send_modify(|desired| {
             desired.unplug_rejections = BTreeMap::from([(

@@ -123,7 +123,7 @@ const OF_4M: (u64, u64) = (3568 * KIB, VARS_SIZE_4M);
 /// The files of a distribution's package: directory, and the names in it with their sizes.
 type Package = (&'static str, &'static [(&'static str, u64)]);
 
-/// edk2-ovmf; before 2024 with the layout of 2 MiB besides.
+/// edk2-ovmf. Packages before 2024 also have the layout of 2 MiB.
 const ARCH: Package = (
     "usr/share/edk2/x64",
     &[
@@ -210,7 +210,7 @@ fn origin(path: &Path) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// The files that a first start takes, or what is said instead.
+/// The files that a first start uses, or its error.
 fn first_start(package: Package, firmware: Firmware) -> Result<(String, String), String> {
     let (root, data) = (installed(package), tempfile::tempdir().unwrap());
     let mut warnings = Vec::new();
@@ -268,7 +268,7 @@ fn b30_each_firmware_is_found_where_arch_alpine_and_debian_have_it() {
         let message = missing.unwrap_err();
         assert!(
             message.starts_with(&format!(
-                "the runner's image has no firmware {name} (searched for "
+                "the runner's image does not contain the firmware {name} (searched for "
             )),
             "{message}"
         );
@@ -327,7 +327,7 @@ fn a_vm_keeps_its_variables_from_image_to_image_where_there_is_firmware_for_them
                     );
                 }
                 Ok(Some(files)) => {
-                    // What has only the other layout, or the other layout of what asks for Secure Boot.
+                    // The package has only the other layout, or no firmware with Secure Boot in this layout.
                     assert!(
                         layout == Some(OF_2M.1) && size(&files.vars) == Some(OF_4M.1),
                         "{reported}"
@@ -352,7 +352,7 @@ fn firmware_of_2_mib_is_never_taken_for_one_of_4() {
     assert!(first_start(only_2m, Firmware::Uefi).is_ok());
     let message = first_start(only_2m, Firmware::Uefi4m).unwrap_err();
     assert!(
-        message.starts_with("the runner's image has no firmware uefi-4m"),
+        message.starts_with("the runner's image does not contain the firmware uefi-4m"),
         "{message}"
     );
     // Of a VM that was uefi before.

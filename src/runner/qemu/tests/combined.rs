@@ -1,4 +1,4 @@
-//! What holds of every command line, whichever options meet in it.
+//! Properties of every command line, with any combination of options.
 
 use crate::runner::qemu::tests::line::{Line, lines};
 use crate::runner::qemu::tests::options::{Choice, OPTIONS, choices, machine, value};

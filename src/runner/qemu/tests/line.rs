@@ -1,4 +1,4 @@
-//! A command line as options with what each of them has.
+//! A command line, parsed into options and their parts.
 
 use serde_json::{Map, Value};
 
@@ -7,15 +7,15 @@ use serde_json::{Map, Value};
 pub struct Line {
     /// As `-device`.
     pub option: String,
-    /// The option and what tells it from others of its kind, as `-device virtio-blk-pci drive-0-backend`.
+    /// The option and its identity among options of its kind, such as `-device virtio-blk-pci drive-0-backend`.
     pub name: String,
-    /// What it has besides, as `bootindex=1`.
+    /// The other parts, such as `bootindex=1`.
     pub parts: Vec<String>,
-    /// Its fields, where it is written as JSON.
+    /// The fields of an option in JSON.
     pub json: Map<String, Value>,
 }
 
-/// What tells a JSON option from others of its kind: the first, and the first of the others that it has.
+/// Keys that identify a JSON option among others of its kind: the first of [`KINDS`], and the first of [`IDENTITIES`] that it has.
 const KINDS: [&str; 3] = ["driver", "qom-type", "type"];
 const IDENTITIES: [&str; 7] = [
     "id",
@@ -91,7 +91,7 @@ impl Line {
             .split(',')
             .map(|part| part.replace('\0', ","))
             .collect();
-        // Of several of its kind, or of no kind at all.
+        // Such an option can occur repeatedly, or has no kind.
         let named: Vec<&String> = match option.as_str() {
             "-global" => parts.iter().collect(),
             _ => parts

@@ -70,7 +70,7 @@ impl Random {
     }
 }
 
-/// So many choices by chance, the same each time.
+/// This number of random choices. They are the same in each run.
 pub fn choices(count: usize) -> Vec<Choice> {
     let mut random = Random(1);
     let mut choice = || OPTIONS.map(|(_, values)| random.below(values.len()));

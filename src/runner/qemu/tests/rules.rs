@@ -1,15 +1,15 @@
-//! What each argument depends on, found by trying many choices: a table that a person can check, option by option.
+//! The options that each argument depends on, found with many choices: a table that a person can check, option by option.
 
 use crate::runner::qemu::tests::line::Line;
 use crate::runner::qemu::tests::options::{Choice, OPTIONS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// More options than these decide about no argument.
+/// Maximum number of options that an argument depends on.
 const MOST: usize = 3;
 
-/// The table: each argument in its place on the command line, with what it always has; `if` tells when it is there. Beneath
-/// it is what it has besides, and when.
+/// The table: each argument in its place on the command line, with the parts that it always has. `if` has the condition of the
+/// argument. The lines below it have the conditional parts.
 pub fn table(machines: &[(Choice, Vec<Line>)]) -> String {
     let mut text = String::new();
     for name in &in_order(machines) {
@@ -60,7 +60,7 @@ fn reported(condition: &str) -> String {
     }
 }
 
-/// All names in the one order that agrees with each of the command lines.
+/// All names, in the order that agrees with each command line.
 fn in_order(machines: &[(Choice, Vec<Line>)]) -> Vec<String> {
     let mut before: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut seen: Vec<&str> = Vec::new();

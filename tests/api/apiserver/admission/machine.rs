@@ -88,7 +88,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm",
-            "currentCpus is more than the CPUs of cpuTopology",
+            "currentCpus is more than the product of cpuTopology",
             json!([
                 {"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}, "currentCpus": 8},
                 {"cpuTopology": {"sockets": 2}, "currentCpus": 4},
@@ -336,7 +336,7 @@ pub fn networks() -> Vec<Case> {
         ),
         case(
             "spec.vm",
-            "networks forward the port",
+            "a network forwards the port",
             json!([elsewhere, udp, without_spice]),
             json!([clash]),
         ),

@@ -39,7 +39,7 @@ pub(super) fn troubleshooting() -> String {
              pod with a shorter `--grace-period` has no effect after the kubelet has begun to wait.\n\n\
              A VM that was stored under another definition can be impossible to decode. It retains its pod and its status. Its event\n\
              `Unreadable` names the field, and the metric `vm_operator_undecodable_vms` counts such VMs. Correct the field\n\
-             (`kubectl edit vm NAME`), or apply the definitions of this version (`kubectl apply -f crds/`).\n\n\
+             (`kubectl edit vm NAME`), or apply the CRDs of the operator's version (`kubectl apply -f crds/`).\n\n\
              ## Downloads of CD images\n\n\
              The table lists the reasons of the condition `MediaFetched`. With the reason `Fetched`, all images are in the image\n\
              repository. For each downloaded image, an annotation of the claim `vmop-image-repository` names its file. To download\n\
@@ -162,7 +162,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     (
         "Evicted",
         "The pod was evicted: node pressure, a drain, a taint",
-        "none; the VM starts again on a node with room",
+        "no action; the VM starts again on a node with room",
     ),
     (
         "Preempted",
@@ -172,17 +172,17 @@ const ENDS: &[(&str, &str, &str)] = &[
     (
         "NodeShutdown",
         "The node was shut down gracefully",
-        "none; the VM starts again",
+        "no action; the VM starts again",
     ),
     (
         "NodeRebooted",
         "The kubelet has lost the container, for example by a reboot",
-        "none; the VM starts again",
+        "no action; the VM starts again",
     ),
     (
         "NodeLost",
         "The node was removed from the cluster",
-        "none; the VM starts again on another node",
+        "no action; the VM starts again on another node",
     ),
     (
         "UnexpectedAdmissionError",

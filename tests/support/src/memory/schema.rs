@@ -11,7 +11,7 @@ pub enum Shape {
     Scalar,
     /// A fixed set of fields.
     Struct,
-    /// A map, each of whose keys has its own owner.
+    /// A map. Each of its keys has its own owner.
     Map,
     /// An object or list that is owned as a whole.
     Atomic,

@@ -212,7 +212,7 @@ fn is_released(object: &Value) -> bool {
             == 0
 }
 
-/// The part of the object whose changes the generation counts.
+/// The part of the object with changes that the generation counts.
 fn content(resource: &Resource, object: &Value) -> Value {
     if !resource.custom {
         return object["spec"].clone();

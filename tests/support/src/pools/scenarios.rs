@@ -194,7 +194,7 @@ pub const SCENARIOS: &[Scenario] = &[
         ASSIGNED,
         &[Step::Act(berta_waits)],
         "Exhausted",
-        (OF_BERTA, "position 1 of the queue"),
+        (OF_BERTA, "position 1 in the queue"),
     ),
     scenario(
         "restart-of-operator",
@@ -290,6 +290,6 @@ pub const SCENARIOS: &[Scenario] = &[
         ASSIGNED,
         &[Step::Act(console_opens), Step::Act(berta_waits)],
         "Exhausted",
-        (OF_BERTA, "position 1 of the queue"),
+        (OF_BERTA, "position 1 in the queue"),
     ),
 ];

@@ -56,7 +56,7 @@ pub const CONTROLLER: Controller = Controller {
     judge,
 };
 
-/// A storage class whose volumes can be expanded.
+/// A storage class with volumes that can be expanded.
 fn prepare(client: &Client) -> BoxFuture<'_, ()> {
     Box::pin(async {
         let class = json!({

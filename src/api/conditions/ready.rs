@@ -1,0 +1,233 @@
+//! The reasons of the condition `Ready`.
+
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
+
+/// Reasons of [`super::READY`]: the state of a VM, or its blocking condition. The reasons of events are the same.
+///
+/// The doc comment is the cause. `detailed_message` is the place where Kubernetes publishes it. `message` is the next step,
+/// in which `{}` is the name of the object that the condition's message names. Conditions, events and
+/// `docs/troubleshooting.md` contain these texts. The order is the order in which a starting VM can reach the reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
+pub enum ReadyReason {
+    /// The desired state is `Running`, and the VM runs.
+    Running,
+    /// The desired state is `Stopped`, and the VM has no pod.
+    Stopped,
+    /// All objects are created; the pod or QEMU is starting.
+    Starting,
+    /// The guest is being shut down.
+    Stopping,
+    /// A field of the VM has an invalid value; the operator creates and changes no object.
+    #[strum(
+        detailed_message = "the operator's validation of the spec",
+        message = "correct the field that the message names"
+    )]
+    InvalidSpec,
+    /// An object of another owner has the name that an object of this VM needs.
+    #[strum(
+        detailed_message = "the object's labels and owner",
+        message = "give the VM or its disk another name. Delete the object only if it belongs neither to the operator nor to \
+            another VM"
+    )]
+    NameTaken,
+    /// An object of the VM exceeds a quota of the namespace.
+    #[strum(
+        detailed_message = "the API server's answer, `exceeded quota`",
+        message = "raise the quota (kubectl describe quota), or make the VM smaller"
+    )]
+    QuotaExceeded,
+    /// Pod Security or an admission policy rejects an object of the VM.
+    #[strum(
+        detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
+        message = "correct the VM, the admission policy that the message names, or the Pod Security level of the namespace"
+    )]
+    PolicyRefused,
+    /// The operator has no permission to read, create or change an object.
+    #[strum(
+        detailed_message = "the API server's answer, `cannot … resource`",
+        message = "apply the overlay of the operator's installation again (kubectl apply -k OVERLAY)"
+    )]
+    NotAuthorized,
+    /// The API server rejects an object of the VM for another cause.
+    #[strum(
+        detailed_message = "the API server's answer",
+        message = "correct the VM, or remove the cause that the message names"
+    )]
+    Rejected,
+    /// No node offers the extended resource that gives a pod /dev/kvm. The device plugin is not installed or does not run yet, or
+    /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
+        message = "check that the device plugin runs (kubectl get daemonset vm-device-plugin -n kube-system). If it is missing, \
+            install cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
+    )]
+    AcceleratorResourceMissing,
+    /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
+        message = "install the device plugin on the nodes with cluster.yaml of the release, or set tap.hostPath to true in \
+            the operator's ConfigMap"
+    )]
+    TapResourceMissing,
+    /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a PVC
+    /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled`",
+        message = "free resources on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node \
+            selection of the VM: see kubectl describe pod {}"
+    )]
+    Unschedulable,
+    /// A PVC has not been bound to a volume within 10 s.
+    #[strum(
+        detailed_message = "pod condition `PodScheduled` and the PVC's phase",
+        message = "provide a volume that fits the PVC. Or change the storage class, selector, size or volume mode in the VM's disk \
+            (image repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
+            operator creates the PVC again. See kubectl describe pvc {}"
+    )]
+    ClaimPending,
+    /// A PVC has lost its volume and therefore its data.
+    #[strum(
+        detailed_message = "the PVC's phase `Lost`",
+        message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
+    )]
+    ClaimLost,
+    /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its
+    /// provisioner fails.
+    #[strum(
+        detailed_message = "event `ProvisioningFailed` of the PVC",
+        message = "correct the provisioner or the storage class. Or change the storage class or volume mode in the VM's disk (image \
+            repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
+            operator creates the PVC again. See kubectl describe pvc {}"
+    )]
+    ProvisioningFailed,
+    /// A volume cannot be attached to the node, often because it is still attached to another node.
+    #[strum(
+        detailed_message = "event `FailedAttachVolume` of the pod",
+        message = "wait until Kubernetes has detached the volume from the other node; to find the attachment: kubectl get \
+            volumeattachments"
+    )]
+    VolumeAttachFailed,
+    /// The volume mode of a PVC does not fit its use as a block device.
+    #[strum(
+        detailed_message = "event `FailedMount` of the pod, `volumeMode`",
+        message = "restart the VM, so that its pod uses the disk in the volume mode of the PVC: kubectl delete pod {}"
+    )]
+    ClaimWrongMode,
+    /// A Secret that the VM needs is missing, or lacks a key.
+    #[strum(
+        detailed_message = "event `FailedMount` of the pod, `secret`",
+        message = "create the Secret and the key that spec.cloudInit names; the VM then starts within two minutes"
+    )]
+    SecretMissing,
+    /// The kubelet cannot mount or map a volume on the node.
+    #[strum(
+        detailed_message = "events `FailedMount` and `FailedMapVolume` of the pod",
+        message = "correct the cause, which is on the node or in the storage: see kubectl describe pod {}"
+    )]
+    VolumeMountFailed,
+    /// The container runtime or the network plugin cannot create the pod's sandbox.
+    #[strum(
+        detailed_message = "event `FailedCreatePodSandBox` of the pod",
+        message = "repair the node's container runtime or network plugin: see kubectl describe pod {}"
+    )]
+    SandboxFailed,
+    /// The kubelet cannot pull the runner's image.
+    #[strum(
+        detailed_message = "the container's state `ErrImagePull`, `ImagePullBackOff`, `ErrImageNeverPull`, `InvalidImageName`",
+        message = "correct spec.image, or runnerImage in the operator's ConfigMap, or load the image on the node"
+    )]
+    ImagePullFailed,
+    /// The kubelet cannot create or start the container.
+    #[strum(
+        detailed_message = "the container's state `CreateContainerConfigError`, `CreateContainerError`, `RunContainerError`",
+        message = "see kubectl describe pod {}"
+    )]
+    ContainerFailed,
+    /// Kubernetes reports another warning while the pod does not start.
+    #[strum(
+        detailed_message = "any other warning event of the pod; the message contains the text of the event",
+        message = "see kubectl describe pod {}"
+    )]
+    PodWarning,
+    /// The VM has stopped unexpectedly, or other clients delete its pod repeatedly. The operator starts it again after a delay
+    /// that doubles from 1 s to 5 min. A change of the VM's spec starts it at once. The reason remains until the VM runs.
+    #[strum(
+        detailed_message = "the exit of the pod: see the table below",
+        message = "if the guest has powered itself off, no action is needed; otherwise correct the cause that the message names"
+    )]
+    RestartBackoff,
+    /// The pod's node does not answer. The guest may still run there, so the operator does not start it on another node.
+    #[strum(
+        detailed_message = "pod phase `Unknown`, pod condition `Ready` without a reason, pod condition `DisruptionTarget` by \
+            the taint manager, or no container status 2 min after the pod was scheduled",
+        message = "bring the node back. If the node is certainly powered off, release its volumes: kubectl taint node {} \
+            node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+    )]
+    NodeUnreachable,
+    /// The pod runs, but its runner has not reported the VM's state for two minutes. It cannot reach the API server, or has no
+    /// permission to write.
+    #[strum(
+        detailed_message = "condition `Ready` of the pod; the VM's status has no conditions of the runner",
+        message = "see kubectl logs {}. If the pod cannot reach the API server, correct the NetworkPolicy. If the Role \
+            vm-reporter lacks a permission, apply the overlay of the operator's installation again"
+    )]
+    RunnerSilent,
+    /// The pod still exists after its termination grace period.
+    #[strum(
+        detailed_message = "the pod's deletion time",
+        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- \
+            vm-runner power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
+    )]
+    TerminationOverdue,
+    /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
+    #[strum(
+        detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
+        message = "check the VM's storage and its node for overload or failures. If QEMU still does not answer, power the VM \
+            off, so that it starts again: kubectl exec {} -- vm-runner power-off"
+    )]
+    QemuSilent,
+    /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
+    #[strum(
+        detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
+        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; \
+            the guest then continues within 15 s"
+    )]
+    DiskFull,
+    /// A disk reports errors. QEMU has paused the guest until the disk works.
+    #[strum(
+        detailed_message = "condition `StorageHealthy` with the reason `DiskError`, and condition `CpusInSync` with the reason \
+            `GuestPaused`",
+        message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
+    )]
+    DiskError,
+    /// The download of a CD image fails, from which the VM boots.
+    #[strum(
+        detailed_message = "condition `MediaFetched`: see the table below",
+        message = "correct the cause that the message names; otherwise, the VM starts with an empty CD drive after \
+            imageRepository.fetch.startDeadline"
+    )]
+    MediaFetchFailed,
+}
+
+impl ReadyReason {
+    /// The text of the reason in a condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Whether the VM is in its desired state.
+    #[must_use]
+    pub fn is_ready(self) -> bool {
+        matches!(self, Self::Running | Self::Stopped)
+    }
+
+    /// Whether a user must act.
+    #[must_use]
+    pub fn is_problem(self) -> bool {
+        !matches!(
+            self,
+            Self::Running | Self::Stopped | Self::Starting | Self::Stopping
+        )
+    }
+}

@@ -1,0 +1,125 @@
+//! Reports of the driver.
+
+use super::*;
+
+fn reported(rig: &Rig, type_: &str) -> (bool, &'static str) {
+    let conditions = rig.driver.observed.conditions();
+    let condition = conditions
+        .iter()
+        .find(|condition| condition.type_ == type_)
+        .unwrap();
+    (condition.status, condition.reason.as_str())
+}
+
+#[tokio::test]
+async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
+    let mut rig = rig().await;
+    let (other, _) = UnixStream::pair().unwrap();
+    drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
+    tokio::time::pause();
+    let began = tokio::time::Instant::now();
+    while !rig.driver.observed.monitor_lost {
+        tokio::select! {
+            Some(signal) = rig.inbox.monitor.recv() => rig.driver.handle_qmp_signal(signal),
+            Some(task_results) = rig.inbox.task_results.recv() => rig.driver.task_finished(task_results),
+        }
+    }
+    assert!(
+        began.elapsed() >= Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(
+        (reported(&rig, "ConfigInSync"), rig.driver.state.phase()),
+        ((false, "MonitorLost"), Phase::Booting)
+    );
+}
+
+#[tokio::test]
+async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew() {
+    let mut rig = rig().await;
+    let error = json!({"node-name": "drive-0-host-resource", "operation": "write", "action": "report",
+        "nospace": false, "reason": "Input/output error"});
+    let error = json!({"event": "BLOCK_IO_ERROR", "data": error}).to_string();
+    rig.peer.send_line(&error).await;
+    rig.until("running", |driver| driver.observed.disk_error.is_some())
+        .await;
+    assert_eq!(reported(&rig, "StorageHealthy"), (false, "DiskError"));
+    rig.peer
+        .send_line(r#"{"event": "RESET", "data": {"guest": true}}"#)
+        .await;
+    rig.until("running", |driver| driver.observed.disk_error.is_none())
+        .await;
+    assert_eq!(reported(&rig, "StorageHealthy"), (true, "Healthy"));
+}
+
+#[tokio::test]
+async fn what_the_guests_agent_has_told_goes_with_it() {
+    let mut rig = rig().await;
+    rig.driver.step(Event::AgentChannel(true));
+    rig.driver.task_finished(TaskResult::Osinfo(
+        json!({"id": "debian"}).as_object().unwrap().clone(),
+    ));
+    rig.driver
+        .task_finished(TaskResult::Addresses(vec!["10.0.2.15".to_owned()]));
+    assert_eq!(
+        (
+            rig.driver.state.phase(),
+            rig.driver.observed.addresses.len()
+        ),
+        (Phase::Booted, 1)
+    );
+    rig.driver.step(Event::AgentChannel(false));
+    assert_eq!(
+        (
+            rig.driver.observed.osinfo.clone(),
+            rig.driver.observed.addresses.clone()
+        ),
+        (None, Vec::new())
+    );
+}
+
+#[tokio::test]
+async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
+    let mut rig = rig().await;
+    let mut reported = |keys: &str| {
+        let text = format!(
+            r#"{{"/Runner": {{{keys} "vm": {{"name": "test-vm", "display": {{"spice": {{}}}}}}}}}}"#
+        );
+        let files = ConfigFiles {
+            config: Ok(Some(text)),
+            password: Ok(None),
+            certificate: [None; 3],
+        };
+        rig.driver.files_changed(files);
+        rig.driver.observed.config_problem.clone()
+    };
+    let waits = |keys: &str| {
+        let why =
+            format!("restart the VM to apply the changes of these configuration keys: {keys}");
+        Some(ConfigProblem::RestartNeeded(why))
+    };
+    let seed = r#""cloudInit": {"userData": {"password": "x"}},"#;
+    assert_eq!(
+        reported(&format!(
+            r#"{seed} "metricsPort": 9000, "logLevel": "debug","#
+        )),
+        waits("logLevel, metricsPort, cloudInit")
+    );
+    assert_eq!(
+        reported(r#""dataDir": "/d", "runtimeDir": "/r", "uid": "u","#),
+        waits("dataDir, runtimeDir, uid")
+    );
+    assert_eq!(
+        reported(r#""generation": 7, "resetCounter": 1, "guestShutdownStops": true,"#),
+        None,
+        "the runner follows these keys or does not read them"
+    );
+    let invalid = reported(r#""logLevel": "loud","#);
+    let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
+    assert!(
+        matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)),
+        "{invalid:?}"
+    );
+    assert_eq!(reported(""), None);
+}

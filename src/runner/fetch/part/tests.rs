@@ -1,0 +1,100 @@
+use super::*;
+
+fn ours(target: &Path, with_sha256: bool) -> Box<Part> {
+    match Part::claim(target, with_sha256).unwrap() {
+        Claim::Locked(part) => part,
+        Claim::Complete(_) | Claim::LockedByOther(_) => panic!("not ours"),
+    }
+}
+
+fn tag() -> Option<Validator> {
+    Some(Validator::ETag("\"a\"".to_owned()))
+}
+
+#[test]
+fn a_part_is_gone_on_with_as_far_as_it_was_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("a.iso");
+    let mut part = ours(&target, true);
+    part.resume().unwrap();
+    part.begin(tag(), Some(10)).unwrap();
+    part.write(b"01234").unwrap();
+    part.save().unwrap();
+    part.write(b"!!").unwrap();
+    drop(part);
+    let mut part = ours(&target, true);
+    part.resume().unwrap();
+    assert_eq!(
+        (part.bytes(), part.total(), part.validator()),
+        (5, Some(10), tag().as_ref())
+    );
+    part.write(b"56789").unwrap();
+    let sum: String = Sha256::digest(b"0123456789")
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    assert_eq!(part.sum(), Some(sum));
+    assert!(part.is_complete());
+    fs::write(dir.path().join("a.iso.part.json.new"), "{").unwrap();
+    part.finish().unwrap();
+    assert_eq!(fs::read(&target).unwrap(), b"0123456789");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    assert!(matches!(
+        Part::claim(&target, false).unwrap(),
+        Claim::Complete(10)
+    ));
+}
+
+#[test]
+fn what_is_not_known_to_be_of_the_image_is_thrown_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("a.iso");
+    let record = |text: &str| fs::write(dir.path().join("a.iso.part.json"), text).unwrap();
+    for text in [
+        "",
+        r#"{"bytes":3}"#,
+        r#"{"bytes":9,"validator":{"eTag":"\"a\""}}"#,
+        r#"{"bytes":0,"validator":{"eTag":"\"a\""}}"#,
+    ] {
+        fs::write(dir.path().join("a.iso.part"), "01234").unwrap();
+        record(text);
+        let mut part = ours(&target, false);
+        part.resume().unwrap();
+        assert_eq!(part.bytes(), 0, "{text}");
+        assert_eq!(
+            fs::metadata(dir.path().join("a.iso.part")).unwrap().len(),
+            0
+        );
+    }
+}
+
+#[test]
+fn a_part_has_one_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("a.iso");
+    let mut part = ours(&target, false);
+    part.begin(None, None).unwrap();
+    part.write(b"012").unwrap();
+    assert!(matches!(
+        Part::claim(&target, false).unwrap(),
+        Claim::LockedByOther(3)
+    ));
+    part.finish().unwrap();
+    assert!(matches!(
+        Part::claim(&target, false).unwrap(),
+        Claim::Complete(3)
+    ));
+}
+
+#[test]
+fn a_link_or_a_folder_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let reason = |name: &str| match Part::claim(&dir.path().join(name), false) {
+        Ok(_) => panic!("claimed"),
+        Err(problem) => problem.reason,
+    };
+    fs::create_dir(dir.path().join("a.iso")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("b.iso.part")).unwrap();
+    assert_eq!(reason("a.iso"), FetchReason::RepositoryNotWritable);
+    assert_eq!(reason("b.iso"), FetchReason::RepositoryNotWritable);
+}
