@@ -155,7 +155,10 @@ fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
     vm.end();
     for (fixture, message) in [
         (&two, "the disk /dev/system-disk is in use"),
-        (&one, "the directory uses the directory /tmp/data"),
+        (
+            &one,
+            "another vm-runner, or its QEMU, uses the directory /tmp/data",
+        ),
     ] {
         let end = fixture.start(None).end();
         assert_eq!(

@@ -68,7 +68,7 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
     let url = web.url("/a.iso");
     let fetch = repository.start(&["--url", &url]);
     fetch.until("the first answer", || {
-        web.requests().len() == 1 && fetch.read("log").contains("is retried in 60 s")
+        web.requests().len() == 1 && fetch.read("log").contains("retries the download in 60 s")
     });
     fetch.signal("-TERM");
     fetch.end().is("Interrupted", 30);
@@ -87,7 +87,7 @@ fn what_is_no_image_is_refused() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
-            "with the encoding gzip",
+            "compressed (gzip)",
         ),
         (
             Reply::new(200, &[("X-No-Length", "")], vec![1; 100]),
