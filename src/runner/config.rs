@@ -36,17 +36,20 @@ const LEGACY_KEYS: [(&str, &str); 9] = [
     ),
     (
         "swtpmSocket",
-        "the runner connects to the TPM without a socket file",
+        "the runner needs no socket file to connect to the TPM",
     ),
     (
         "monitorSocket",
-        "the runner connects to QEMU without a socket file",
+        "the runner needs no socket file to connect to QEMU",
     ),
     (
         "vm.display.spice.ticket",
         "the password of the display is in the file display-password, in the directory of the configuration file",
     ),
-    ("firmwareRom", "vm.firmware selects the firmware"),
+    (
+        "firmwareRom",
+        "the key vm.firmware selects the firmware instead",
+    ),
     (
         "firmwareVars",
         "the firmware variables are in the file fw-vars.fd in dataDir",

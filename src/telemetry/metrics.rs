@@ -85,7 +85,7 @@ impl Default for Metrics {
         let help = "Conditions of each VM, by type and status; the value is always 1. Accelerated is missing if the \
             configuration requests emulation";
         let vm_conditions = ScrapedGauge::new("vm_condition", help);
-        let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; the \
+        let help = "Labels of each VM: node, desired state, reason of the condition Ready, and version of its runner; the \
             value is always 1";
         let vm_info = ScrapedGauge::new("vm_info", help);
         let help = "Failed starts and unexpected stops of each VM since it last ran for 10 min";

@@ -199,7 +199,7 @@ pub struct VmPoolStatus {
     /// Generation of the spec that the operator has processed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Number of VMs of the pool: VMs with its name in `spec.pools`.
+    /// Number of VMs that name this pool in their `spec.pools`.
     pub members: i64,
     /// Number of VMs of the pool that the next user can get at once.
     pub free: i64,

@@ -326,7 +326,7 @@ pub struct ClaimSpec {
     /// Size of the volume, in `requests.storage`. A larger size takes effect immediately; volumes cannot shrink.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<crate::api::vm::Resources>,
-    /// Labels of an existing volume to use.
+    /// Selects an existing PersistentVolume by its labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
     /// Storage class. Default: the default class of the cluster. An empty text selects an existing volume without a class.
