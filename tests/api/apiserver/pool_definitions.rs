@@ -107,7 +107,7 @@ async fn operator_without_definitions_of_pools_serves_vms_and_begins_with_pools_
     })
     .await;
     for kind in ["VmPool", "VmAssignment"] {
-        let known = "the API server knows this kind now";
+        let known = "the API server knows this kind of object now";
         assert_eq!(lines(&operator, known, kind), 1, "{}", operator.log());
     }
 }
