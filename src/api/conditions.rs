@@ -307,8 +307,8 @@ condition_reasons! {
     ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
-        "make the PVC vmop-image-repository writable for pods: use the access mode ReadWriteMany, and a volume that supports \
-            fsGroup or belongs to group 107";
+        "make the PVC vmop-image-repository writable for pods: use the access mode ReadWriteMany or ReadWriteOnce, and a volume that \
+            supports fsGroup or belongs to group 107";
     /// The image repository has no space for the CD image.
     RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.

@@ -22,7 +22,7 @@ pub enum Error {
         source: kube::Error,
     },
     /// The name of a child is taken by an object that the primary object does not control.
-    #[error("{kind} {name} already exists, but belongs to another owner")]
+    #[error("{kind} {name} already exists, but does not belong to this object")]
     OwnedByOther {
         /// Kind of the object.
         kind: &'static str,

@@ -76,7 +76,7 @@ impl Default for Metrics {
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register(
             "leader",
-            "1 if this operator is the leader, else 0",
+            "Leadership: 1 if this operator is the leader, else 0",
             leader.clone(),
         );
         let (vms, objects) = (Family::default(), Family::default());

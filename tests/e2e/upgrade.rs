@@ -66,7 +66,7 @@ impl State {
         .await;
         eventually("it leads", 120, async || {
             let metrics = metrics(space, &pod).await?;
-            if metrics.contains("vm_operator_leader 1") {
+            if metrics.lines().any(|line| line == "vm_operator_leader 1") {
                 Ok(())
             } else {
                 Err(metrics)

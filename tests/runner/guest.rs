@@ -143,7 +143,7 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
         }),
     );
     let vm = fixture.start(None);
-    vm.logged("CD drive 0 is empty: the image repository /tmp/images cannot be used");
+    vm.logged("CD drive 0 is empty: the runner cannot use the image repository /tmp/images");
     vm.console().wait("Access Denied");
 }
 

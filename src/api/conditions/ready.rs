@@ -59,7 +59,8 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
         message = "check that the device plugin runs (kubectl get daemonset vm-device-plugin -n kube-system). If it is missing, \
-            install cluster.yaml of the release, or change accelerator.kvmResource in the operator's ConfigMap"
+            install cluster.yaml of the release. If it runs, use a node with /dev/kvm, or set accelerator.kvmResource to \
+            vmoperator.jdrupes.org/kvm-if-present in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
@@ -81,8 +82,8 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
         message = "provide a volume that fits the PVC. Or change the storage class, selector, size or volume mode in the VM's disk \
-            (image repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
-            operator creates the PVC again. See kubectl describe pvc {}"
+            (image repository: in its manifest or in imageRepository of the operator's ConfigMap). Then delete the PVC while its \
+            phase is Pending; the operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -96,7 +97,7 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
         message = "correct the provisioner or the storage class. Or change the storage class or volume mode in the VM's disk (image \
-            repository: in its manifest or the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
+            repository: in its manifest or in imageRepository of the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
             operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,

@@ -45,8 +45,8 @@ pub struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
     /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. If the VM
-    /// is emulated, the runner can add CPUs at most `maximumCpus - 1` times until the next start; CPUs that the start
-    /// adds count too.
+    /// is emulated, the runner can add at most `maximumCpus - 1` CPUs in total until the next start, including those that
+    /// it adds at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
@@ -184,7 +184,7 @@ impl Default for CpuTopology {
 pub struct Network {
     /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is
     /// unchanged. Default: the name of the bridge, or `user`, with a number from the second interface of the same
-    /// bridge on.
+    /// bridge or of the type `user` on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Network interface on a bridge of the node.
@@ -217,7 +217,7 @@ pub struct UserNetwork {
     /// Device model, as QEMU names it, such as `virtio-net` or `e1000e`.
     #[serde(default = "virtio_net")]
     pub device: String,
-    /// IPv4 network that the guest sees, in CIDR notation with a prefix length from 4 to 30.
+    /// IPv4 network that the guest sees, in CIDR notation with a prefix length from 4 to 29.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<String>,
     /// Ports of the pod that are forwarded to the guest, at most 64.

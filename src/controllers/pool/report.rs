@@ -201,7 +201,7 @@ pub async fn report(
 /// Updates the metrics that count VMs of pools.
 pub fn update_metrics(ctx: &Context) {
     let metrics = &ctx.cluster.metrics.pools;
-    // A deleted pool is not served.
+    // The numbers of a deleted pool are not served. Its counters remain.
     metrics.clear();
     for pool in ctx.pools.reader().state() {
         let Some(status) = &pool.status else { continue };

@@ -174,7 +174,8 @@ impl<K: Resource> Cache<K> {
         }
     }
 
-    /// Records whether the API server knows the kind, and logs changes. Returns whether this log entry has reported the event.
+    /// Records whether the API server knows the kind, and logs changes. Returns whether it is unknown, which the
+    /// log says once.
     pub fn note_definition(&self, event: &watcher::Result<Event<K>>) -> bool
     where
         K: Resource<DynamicType = ()>,

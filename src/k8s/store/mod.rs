@@ -20,7 +20,8 @@ impl Definition {
         self.is_unknown.load(Ordering::Relaxed)
     }
 
-    /// Records whether the API server knows the kind `K`, and logs changes. Returns whether this log entry has reported the event.
+    /// Records whether the API server knows the kind `K`, and logs changes. Returns whether it is unknown, which the
+    /// log says once.
     pub fn note<K: Resource<DynamicType = ()>, T>(
         &self,
         event: &watcher::Result<Event<T>>,

@@ -87,7 +87,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
         Arc::new(object)
     }
 
-    /// Records whether the API server knows the kind, and logs changes. Returns whether this log entry has reported the event.
+    /// Records whether the API server knows the kind, and logs changes. Returns whether it is unknown, which the
+    /// log says once.
     pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) -> bool {
         self.definition.note::<K, T>(event)
     }

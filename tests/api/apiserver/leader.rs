@@ -125,7 +125,8 @@ impl Process {
     }
 
     pub async fn leads(&self) -> bool {
-        self.get("/metrics").await.contains("vm_operator_leader 1")
+        let metrics = self.get("/metrics").await;
+        metrics.lines().any(|line| line == "vm_operator_leader 1")
     }
 
     pub fn signal(&self, signal: &str) {

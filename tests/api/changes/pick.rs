@@ -55,8 +55,13 @@ fn examples() -> Vec<Value> {
             .is_some_and(|extension| extension == "yaml")
     });
     paths.sort();
-    let objects = paths.iter().map(|path| {
-        serde_saphyr::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let texts = paths
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap());
+    let objects = texts.flat_map(|text| {
+        let documents = text.split("\n---\n");
+        let objects = documents.map(|text| serde_saphyr::from_str::<Value>(text).unwrap());
+        objects.collect::<Vec<_>>()
     });
     let vms = objects.filter(|object| object["kind"] == "VirtualMachine");
     vms.map(|mut vm| vm["spec"].take()).collect()

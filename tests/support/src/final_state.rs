@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Begins the part of a message about the last failure of a running VM.
-const RECENT_FAILURE: &str = "the VM is running; start ";
+const RECENT_FAILURE: &str = "the VM is running; consecutive restarts: ";
 
 /// Objects by kind and name.
 pub type Content = BTreeMap<String, Value>;

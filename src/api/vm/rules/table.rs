@@ -104,8 +104,8 @@ const FITS_TOPOLOGY: &str = "!has(self.currentCpus) || !has(self.cpuTopology) ||
     [(t.sockets > 0 ? t.sockets : 1) * (t.diesPerSocket > 0 ? t.diesPerSocket : 1) * (t.coresPerDie > 0 ? t.coresPerDie : 1) \
     * (t.threadsPerCore > 0 ? t.threadsPerCore : 1)].all(product, self.currentCpus <= product || product > 0 && \
     (t.sockets < 1 || t.coresPerDie < 1 || t.threadsPerCore < 1) && self.currentCpus % product == 0))";
-const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of cpuTopology; enlarge cpuTopology. If a field of \
-    cpuTopology is 0, currentCpus can also be a multiple of the product";
+const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of cpuTopology; enlarge cpuTopology. If sockets, \
+    coresPerDie or threadsPerCore is 0, currentCpus can also be a multiple of the product";
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -310,7 +310,7 @@ pub const RULES: &[Rule] = &[
             octet!(),
             "){3}))?$')"
         ),
-        "must be an IPv4 network with a prefix length from 4 to 30, such as 10.0.2.0/24",
+        "must be an IPv4 network with a prefix length from 4 to 29, such as 10.0.2.0/24",
     ),
     value(
         "spec.vm.networks[].user.forward",

@@ -93,7 +93,7 @@ pub(super) fn waiting(
 ) -> Option<Action> {
     let message = match restarting {
         Some(vm) => format!(
-            "VM {} restarts to end the session of its previous user; after the restart, the user gets the VM",
+            "VM {} restarts; after the restart, the user gets the VM",
             vm.id.name
         ),
         None if position <= POSITION_MAX => format!(

@@ -87,15 +87,14 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     let setting = if name == names::IMAGE_REPOSITORY_CLAIM {
         format!(
             "if the storage class does not support the access mode {}, set imageRepository.accessModes to [ReadWriteOnce] in \
-             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then run kubectl delete pvc {name}. \
-             Otherwise",
+             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then run kubectl delete pvc {name}",
             claim.spec.access_modes.join(", ")
         )
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
-             volumeClaimTemplate.spec. For all disks without volumeMode, set diskPvc.volumeMode in the operator's ConfigMap \
-             instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
+             volumeClaimTemplate.spec. For all disks without volumeMode, set diskPvc.volumeMode to Filesystem in the \
+             operator's ConfigMap instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
         )
     } else {
         return diagnosis;

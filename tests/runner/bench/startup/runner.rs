@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// The text in the log line that ends a step.
 const STEPS: [(&str, &str); 3] = [
-    ("QEMU was started", "QEMU was started"),
+    ("QEMU was started", "the runner has started QEMU"),
     (
         "the QMP connection to QEMU is established",
         "the QMP connection to QEMU is established",
