@@ -67,7 +67,7 @@ part_unit() {
     cargo_test --no-fail-fast --workspace --lib --bins || failed=1
     cargo_test --no-fail-fast --test check -- generic:: golden:: layers:: prose:: scenarios:: || failed=1
     # Prints the number of explored states.
-    cargo_test --no-fail-fast --test check -- model:: pools:: --test-threads 1 --nocapture || failed=1
+    cargo_test --no-fail-fast --test check -- model:: pools:: --show-output || failed=1
     return "$failed"
 }
 
