@@ -23,7 +23,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "install cluster.yaml of the release, or change accelerator.kvmResource",
+            "install cluster.yaml of the release",
         ),
         (
             "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
