@@ -175,10 +175,20 @@ fn lost_in_status(before: &Value, after: &Value) -> Vec<String> {
         let conditions = conditions
             .iter()
             .map(|c| format!("{} {} {}", c["type"], c["status"], c["reason"]));
-        let others = status.iter().filter(|(name, _)| *name != "conditions");
+        // A guest can get a further address at any time.
+        let addresses = status
+            .get("guestIPs")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
+        let addresses = addresses.iter().map(|ip| format!("guestIPs {ip}"));
+        let others = status
+            .iter()
+            .filter(|(name, _)| !["conditions", "guestIPs"].contains(&name.as_str()));
         others
             .map(|(name, value)| format!("{name} {value}"))
             .chain(conditions)
+            .chain(addresses)
             .collect()
     };
     let lost = fields(before);
