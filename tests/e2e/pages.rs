@@ -5,10 +5,9 @@
 mod exhaustive {
     use crate::debian::{fill_disk, ssh_key};
     use crate::harness::{Space, console, e2e, environment, eventually, kubectl};
-    use std::fs;
     use std::path::Path;
     use std::process::{Command, Stdio};
-    use support::pages::{Page, pages};
+    use support::pages::{Page, pages, reader};
     use tempfile::TempDir;
 
     /// The namespace of the pages.
@@ -61,12 +60,7 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
 
     /// The home directory of a reader with a clone and a key for SSH.
     fn home() -> TempDir {
-        let home = tempfile::tempdir().unwrap();
-        for name in ["crds", "deploy", "examples"] {
-            let original = environment::repo().join(name);
-            std::os::unix::fs::symlink(original, home.path().join(name)).unwrap();
-        }
-        fs::create_dir(home.path().join(".ssh")).unwrap();
+        let home = reader();
         ssh_key(&home.path().join(".ssh/id_ed25519"));
         home
     }
@@ -107,10 +101,10 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
         Err(text(&output.stderr) + &text(&output.stdout))
     }
 
-    /// The guest's UUID, MAC addresses and number of boots.
+    /// The guest's UUID and MAC address.
     async fn identity(space: &Space) -> String {
         let read = "cat /sys/class/dmi/id/product_uuid /sys/class/net/eth0/address";
-        eventually("the guest tells its identity", 120, async || {
+        eventually("the guest reports its identity", 120, async || {
             console::shell(space, "debian", read).await
         })
         .await

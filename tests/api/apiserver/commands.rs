@@ -13,7 +13,7 @@ use kube::api::{Api, PostParams};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
-use support::pages::{Page, complete_lines, pages};
+use support::pages::{Page, complete_lines, pages, reader};
 use vm_operator::api::VirtualMachine;
 
 /// The function in place of kubectl, and `shown` for commands about objects that may be missing. Each accepted command is a line of
@@ -122,13 +122,9 @@ fn untried_kustomizations(script: &str) -> Vec<&str> {
     folders.filter(is_untried).collect()
 }
 
-/// A directory for the scripts, which is also the home directory.
-fn reader() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for name in ["crds", "deploy", "examples"] {
-        std::os::unix::fs::symlink(root().join(name), folder.path().join(name)).unwrap();
-    }
-    std::fs::create_dir(folder.path().join(".ssh")).unwrap();
+/// The directory of a reader with a key for SSH.
+fn reader_with_key() -> tempfile::TempDir {
+    let folder = reader();
     let key = folder.path().join(".ssh/id_ed25519.pub");
     std::fs::write(key, "ssh-ed25519 AAAAC3Nza reader@example.org\n").unwrap();
     folder
@@ -155,7 +151,7 @@ async fn each_command_that_is_shown_is_taken() {
     let world = World::new("commands").await;
     prepare(&world).await;
     let _others = Definition::with_the_names_of_kubevirt(&world).await;
-    let (reader, mut wrong) = (reader(), Vec::new());
+    let (reader, mut wrong) = (reader_with_key(), Vec::new());
     for page in pages() {
         let script = script(&page);
         let untried = untried_kustomizations(&script);

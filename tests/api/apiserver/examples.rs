@@ -1,16 +1,15 @@
 //! Each file in `examples/` is created on the API server, with values in place of its placeholders only. The operator then
 //! creates the objects of its VMs. No node and no volume exists, so no pod starts.
 
-use crate::apiserver::world::{TIMEOUT, World, eventually, root};
+use crate::apiserver::world::{TIMEOUT, World, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use support::example::filled_in;
+use support::example::{files, filled_in};
 use vm_operator::api::{VirtualMachine, conditions};
 
 /// Values for placeholders.
@@ -78,27 +77,6 @@ async fn define_other_kinds(world: &World) {
     }
 }
 
-/// The files in `examples/` without the kustomization, which another test applies.
-fn files() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![root().join("examples")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("takeover") {
-                folders.push(path);
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == "yaml")
-            {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    files
-}
-
 fn objects(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n");
     documents
@@ -163,10 +141,8 @@ async fn gets_its_objects(world: &World, file: &str, vm: &Value) {
 
 /// Creates the objects of an example in a namespace of their own, and waits for the objects of its VMs. Returns the number of
 /// VMs.
-async fn create(path: &Path) -> usize {
-    let examples = root().join("examples");
-    let file = path.strip_prefix(&examples).unwrap().display().to_string();
-    let text = filled_in(&file, &std::fs::read_to_string(path).unwrap(), &VALUES);
+async fn create(file: &str, text: &str) -> usize {
+    let text = filled_in(file, text, &VALUES);
     let name = file.trim_end_matches(".yaml").replace('/', "-");
     let world = World::new(&format!("example-{name}")).await;
     if file == "bridge.yaml" {
@@ -187,7 +163,7 @@ async fn create(path: &Path) -> usize {
     if !vms.is_empty() {
         let operator = world.start_operator().await;
         for vm in &vms {
-            gets_its_objects(&world, &file, vm).await;
+            gets_its_objects(&world, file, vm).await;
         }
         operator.stop().await;
     }
@@ -198,7 +174,8 @@ async fn create(path: &Path) -> usize {
 async fn each_example_is_created_and_its_vms_get_their_objects() {
     define_other_kinds(&World::new("example-kinds").await).await;
     let files = files();
-    let created = futures::future::join_all(files.iter().map(|path| create(path))).await;
+    let created =
+        futures::future::join_all(files.iter().map(|(file, text)| create(file, text))).await;
     let vms: usize = created.iter().sum();
     assert!(
         files.len() >= 15 && vms >= 10,

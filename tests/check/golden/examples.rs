@@ -2,35 +2,13 @@
 
 use super::fields::{covers, leaves};
 use super::generated::{IN_THE_WAY, collect};
-use super::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use support::example::files;
 use support::observed::observed_without_children;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::settings::Reconciler;
-
-/// The files in `examples/` and its folders, without the kustomization: path and text.
-fn files() -> Vec<(String, String)> {
-    let examples = root().join("examples");
-    let (mut files, mut folders) = (Vec::new(), vec![examples.clone()]);
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("takeover") {
-                folders.push(path);
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == "yaml")
-            {
-                let name = path.strip_prefix(&examples).unwrap().display().to_string();
-                files.push((name, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
-    files.sort();
-    files
-}
 
 /// The VMs in `examples/`, by file name.
 fn vms() -> Vec<(String, Value)> {

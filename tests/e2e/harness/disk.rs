@@ -78,24 +78,15 @@ impl Disk {
 
     /// Creates the volume with those labels, reserved for that claim.
     pub async fn publish(&self, labels: &Value, namespace: &str, claim: &str) {
-        let node = kubectl::run(&["get", "nodes", "--output", NODE_NAME]).await;
-        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
-        let volume = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": self.volume, "labels": labels},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "volumeMode": "Block",
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": "",
-                "local": {"path": self.device},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
-                "claimRef": {"namespace": namespace, "name": claim},
-            },
-        });
-        kubectl::create(&volume).await.unwrap();
+        let claim = (namespace, claim);
+        create_volume(
+            &self.volume,
+            labels,
+            "Block",
+            Path::new(&self.device),
+            claim,
+        )
+        .await;
     }
 
     /// The counts that the guest has written.
@@ -127,6 +118,28 @@ impl Disk {
     }
 }
 
+/// Creates a volume of the node with that path, reserved for the claim of that namespace and name.
+async fn create_volume(name: &str, labels: &Value, mode: &str, path: &Path, claim: (&str, &str)) {
+    let node = kubectl::run(&["get", "nodes", "--output", NODE_NAME]).await;
+    let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+    let volume = json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "volumeMode": mode,
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "local": {"path": path},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
+            "claimRef": {"namespace": claim.0, "name": claim.1},
+        },
+    });
+    kubectl::create(&volume).await.unwrap();
+}
+
 /// A file system in memory, and a PersistentVolume for it. Both exist until the value is dropped.
 #[derive(Debug)]
 pub struct SmallVolume {
@@ -143,24 +156,7 @@ impl SmallVolume {
         fs::create_dir_all(&dir).unwrap();
         let size = format!("size={mib}m,mode=0770,gid=107");
         tool("mount", &["-t", "tmpfs", "-o", &size, "tmpfs", &text(&dir)]);
-        let node = kubectl::run(&["get", "nodes", "--output", NODE_NAME]).await;
-        let on_node = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
-        let volume = json!({
-            "apiVersion": "v1",
-            "kind": "PersistentVolume",
-            "metadata": {"name": name},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "volumeMode": "Filesystem",
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": "",
-                "local": {"path": dir},
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
-                "claimRef": {"namespace": space.name, "name": claim},
-            },
-        });
-        kubectl::create(&volume).await.unwrap();
+        create_volume(&name, &json!({}), "Filesystem", &dir, (&space.name, claim)).await;
         Self { name, dir }
     }
 }

@@ -1,5 +1,38 @@
 //! The examples in `examples/`, with values in place of their placeholders.
 
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// The YAML files in `examples/` and its folders, without the kustomization for the takeover: path below `examples/`, and text.
+///
+/// # Panics
+///
+/// If one cannot be read.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "for tests only")]
+pub fn files() -> Vec<(String, String)> {
+    let (mut files, mut folders) = (Vec::new(), vec![root()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("takeover") {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+            {
+                let name = path.strip_prefix(root()).unwrap().display().to_string();
+                files.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
 /// The text with these values in place of placeholders such as `<SSH-PUBLIC-KEY>`, or of a scheme and host such as
 /// `https://example.org`. Comments are unchanged. Prints the difference.
 ///

@@ -28,6 +28,21 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// The home directory of a reader, with the parts of a checkout that the pages name, and an empty `.ssh`.
+///
+/// # Panics
+/// It cannot be created.
+#[must_use]
+#[expect(clippy::unwrap_used, reason = "for tests only")]
+pub fn reader() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["crds", "deploy", "examples"] {
+        std::os::unix::fs::symlink(root().join(name), home.path().join(name)).unwrap();
+    }
+    std::fs::create_dir(home.path().join(".ssh")).unwrap();
+    home
+}
+
 /// The pages in the order of the table of contents, then the README.
 ///
 /// # Panics
