@@ -1,6 +1,7 @@
 //! The errors of a reconcile, and the delay before the next one.
 
 use crate::k8s::retry;
+use std::borrow::Cow;
 use std::time::Duration;
 
 /// The longest delay while the API server is unavailable, or while another program keeps writing first.
@@ -15,7 +16,7 @@ pub enum Error {
         /// The verb of the request.
         verb: &'static str,
         /// Kind of the object.
-        kind: &'static str,
+        kind: Cow<'static, str>,
         /// Name of the object.
         name: String,
         /// The cause.
@@ -148,7 +149,7 @@ mod tests {
         let status = serde_json::from_value(status).unwrap();
         Error::Api {
             verb: "get",
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "a".to_owned(),
             source: kube::Error::Api(status),
         }
@@ -159,7 +160,7 @@ mod tests {
         let lost = kube::Error::Service("the connection was lost".into());
         let lost = Error::Api {
             verb: "get",
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "a".to_owned(),
             source: lost,
         };
@@ -177,7 +178,7 @@ mod tests {
             );
         }
         let foreign = Error::OwnedByOther {
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "a".to_owned(),
             owner: None,
         };

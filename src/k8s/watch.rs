@@ -17,7 +17,7 @@ use crate::k8s::cluster::Cluster;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use kube::api::Api;
-use kube::core::NamespaceResourceScope;
+use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::runtime::watcher::{Error, Event, Result};
@@ -101,6 +101,46 @@ pub fn listed_in<K: NamespacedObject>(
     };
     let apis = namespaces.apis(&cluster.client).into_iter();
     merged(apis.map(begin).collect())
+}
+
+/// The same without objects that cannot be decoded, for example after a return to an earlier version of the operator. They are logged.
+/// A store keeps the last version that was decoded.
+pub fn decoded_in<K>(
+    cluster: &Cluster,
+    namespaces: &Namespaces,
+    config: &watcher::Config,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K>
+where
+    K: NamespacedObject,
+{
+    let events = listed_in::<DeserializeGuard<K>>(cluster, namespaces, config);
+    events.filter_map(|event| {
+        std::future::ready(match event {
+            Ok(event) => decoded(event).map(Ok),
+            Err(error) => Some(Err(error)),
+        })
+    })
+}
+
+fn decoded<K>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let object = |DeserializeGuard(result): DeserializeGuard<K>| match result {
+        Ok(object) => Some(object),
+        Err(invalid) => {
+            let name = invalid.metadata.name.as_deref().unwrap_or_default();
+            tracing::error!(kind = %K::kind(&()), name, error = %invalid.error, "cannot decode this object, and ignores it; correct the named field");
+            None
+        }
+    };
+    Some(match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(guarded) => Event::InitApply(object(guarded)?),
+        Event::Apply(guarded) => Event::Apply(object(guarded)?),
+        Event::Delete(guarded) => Event::Delete(object(guarded)?),
+    })
 }
 
 fn restarting<K, F>(

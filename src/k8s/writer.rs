@@ -18,21 +18,13 @@ pub struct Writer<'a> {
     namespace: &'a str,
 }
 
-fn kind<K: Resource<DynamicType = ()>>() -> &'static str {
-    // The kinds of all written objects are static strings.
-    match K::kind(&()) {
-        std::borrow::Cow::Borrowed(kind) => kind,
-        std::borrow::Cow::Owned(_) => "object",
-    }
-}
-
 fn failed<K: Resource<DynamicType = ()>>(
     verb: &'static str,
     name: &str,
 ) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Api {
         verb,
-        kind: kind::<K>(),
+        kind: K::kind(&()),
         name: name.to_owned(),
         source,
     }
@@ -287,7 +279,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Deletes the object if it still has that UID, and that version if one is given. The default grace period is the
-    /// object's own. If the object still exists, the cache applies the response, which has a deletion timestamp.
+    /// object's own. If the object still exists, the cache applies the response, which has a deletion timestamp. Returns
+    /// whether this request has deleted the object.
     ///
     /// # Errors
     /// If the request fails.
@@ -297,7 +290,7 @@ impl<'a> Writer<'a> {
         name: &str,
         preconditions: Preconditions,
         grace: Option<i64>,
-    ) -> Result<(), Error>
+    ) -> Result<bool, Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         V: Resource + DeserializeOwned,
@@ -315,12 +308,14 @@ impl<'a> Writer<'a> {
         let request = request.map_err(failed::<K>("delete", name))?;
         let writing = cache.writing();
         match self.cluster.client.request_status::<V>(request).await {
-            Ok(answer) => drop(answer.left().map(|left| writing.answered(left))),
+            Ok(answer) => {
+                drop(answer.left().map(|left| writing.answered(left)));
+                Ok(true)
+            }
             // The object was deleted, replaced or changed, so the intended object no longer exists.
-            Err(error) if is_code(&error, 404) || is_code(&error, 409) => {}
-            Err(error) => return Err(failed::<K>("delete", name)(error)),
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(false),
+            Err(error) => Err(failed::<K>("delete", name)(error)),
         }
-        Ok(())
     }
 }
 

@@ -130,6 +130,10 @@ mod tests {
         let (_, text) = get(&ctx, "/readyz").await;
         assert!(text.contains("kubectl apply -f crds/"), "{text}");
         note_definition(&ctx, 503);
+        let (_, text) = get(&ctx, "/readyz").await;
+        assert!(text.contains("kubectl apply -f crds/"), "{text}");
+        let listed = Ok(watcher::Event::InitDone);
+        ctx.vms.note_definition::<()>(&listed);
         let (status, text) = get(&ctx, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Claim of a user on a VM of a pool. Both fields are immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -85,4 +86,27 @@ pub struct AssignedVm {
     pub name: String,
     /// UID of the VM.
     pub uid: String,
+}
+
+/// Reasons of the condition `Bound` of an assignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+pub enum BoundReason {
+    /// False: the operator has not processed the assignment. It does not run, or the pool does not exist.
+    Pending,
+    /// True: the user has the VM.
+    Assigned,
+    /// False: a VM is reserved, and the operator gives it to the user.
+    Binding,
+    /// False: no member is available.
+    Waiting,
+    /// False: the name of the object does not belong to pool and user.
+    NameMismatch,
+}
+
+impl BoundReason {
+    /// The text of the reason in the condition.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
 }

@@ -16,7 +16,7 @@ mod definition;
 pub mod names;
 mod retention;
 
-pub use assignment::{AssignedVm, VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
+pub use assignment::{AssignedVm, BoundReason, VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
 pub use definition::definitions;
 pub use retention::{InvalidRetention, Retention};
 
@@ -233,29 +233,6 @@ pub enum PoolReason {
 }
 
 impl PoolReason {
-    /// The text of the reason in the condition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// Reasons of the condition `Bound` of an assignment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
-pub enum BoundReason {
-    /// False: the operator has not processed the assignment. It does not run, or the pool does not exist.
-    Pending,
-    /// True: the user has the VM.
-    Assigned,
-    /// False: a VM is reserved, and the operator gives it to the user.
-    Binding,
-    /// False: no member is available.
-    Waiting,
-    /// False: the name of the object does not belong to pool and user.
-    NameMismatch,
-}
-
-impl BoundReason {
     /// The text of the reason in the condition.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -105,9 +105,13 @@ async fn delete(
     ctx: &Context,
 ) -> Result<(), Error> {
     let (writer, uid) = (ctx.writer(), only_uid(&claim.uid));
-    writer
+    let is_deleted = writer
         .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
         .await?;
+    // The store may still have an assignment that was deleted and reported before.
+    if !is_deleted {
+        return Ok(());
+    }
     ctx.cluster
         .metrics
         .pools
@@ -115,6 +119,27 @@ async fn delete(
     let note = format!("the assignment of {user} ends: {why}");
     let pool = pool.object_ref(&());
     events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
+    Ok(())
+}
+
+/// Deletes the assignment by which a pool that does not exist has assigned a VM.
+///
+/// # Errors
+/// If the request fails.
+pub async fn delete_of_missing_pool(held: &Held, ctx: &Context) -> Result<(), Error> {
+    let name = names::assignment(&held.pool, &held.user);
+    let Some(uid) = &held.claim else {
+        return Ok(());
+    };
+    let known = ctx.claims.get(&ctx.key(&name));
+    let is_left = |claim: &Arc<AssignmentView>| {
+        claim.metadata.uid.as_ref() == Some(uid) && claim.metadata.deletion_timestamp.is_none()
+    };
+    if known.as_ref().is_some_and(is_left) {
+        ctx.writer()
+            .delete::<VmAssignment, _>(&ctx.claims, &name, only_uid(uid), None)
+            .await?;
+    }
     Ok(())
 }
 
@@ -147,13 +172,15 @@ fn is_version<K: Resource>(found: Option<&K>, version: &Version) -> bool {
     })
 }
 
-fn owner(pool: &VmPool) -> OwnerReference {
+/// The pool as an owner. An object can have one owner that is its controller.
+fn owner(pool: &VmPool, others: &[OwnerReference]) -> OwnerReference {
+    let has_controller = others.iter().any(|other| other.controller == Some(true));
     OwnerReference {
         api_version: VmPool::api_version(&()).into_owned(),
         kind: VmPool::kind(&()).into_owned(),
         name: pool.name_any(),
         uid: pool.uid().unwrap_or_default(),
-        controller: Some(true),
+        controller: (!has_controller).then_some(true),
         block_owner_deletion: None,
     }
 }
@@ -164,7 +191,7 @@ async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
         user: user.to_owned(),
     };
     let mut claim = VmAssignment::new(&names::assignment(&spec.pool, user), spec);
-    claim.metadata.owner_references = Some(vec![owner(pool)]);
+    claim.metadata.owner_references = Some(vec![owner(pool, &[])]);
     let adopted = (names::ANNOTATION_ADOPTED.to_owned(), "true".to_owned());
     claim.metadata.annotations = Some([adopted].into());
     let created = ctx.writer().create_or_get(&ctx.claims, &claim).await;
@@ -174,7 +201,8 @@ async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
 async fn own(claim: &Version, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
     let present = ctx.claims.get(&ctx.key(&claim.name));
     let present = present.iter().flat_map(|claim| claim.owner_references());
-    let owners: Vec<_> = present.cloned().chain([owner(pool)]).collect();
+    let mut owners: Vec<_> = present.cloned().collect();
+    owners.push(owner(pool, &owners));
     let body = json!({"metadata": {"resourceVersion": claim.version, "ownerReferences": owners}});
     ctx.writer()
         .patch::<VmAssignment, _>(&ctx.claims, &claim.name, &Patch::Merge(body))

@@ -11,6 +11,14 @@ use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::watch::Namespaces;
 use crate::k8s::writer::Writer;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// The remembered state of a pool.
+#[derive(Debug, Default)]
+pub struct PoolState {
+    /// The time of the last write of a rejection into the status.
+    pub rejection_reported: Option<Instant>,
+}
 
 /// The context of each reconcile of a pool.
 pub struct Context {
@@ -24,8 +32,8 @@ pub struct Context {
     pub vms: Arc<PrimaryStore<MemberView>>,
     /// All assignments, by pool.
     pub claims: Arc<Cache<AssignmentView>>,
-    /// The failures of each pool.
-    pub states: States<()>,
+    /// The remembered state of each pool.
+    pub states: States<PoolState>,
 }
 
 impl Context {

@@ -36,7 +36,7 @@ use crate::api::pool::names;
 use crate::api::vm::names::REPORTER_OPERATOR;
 use crate::controllers::pool::action::Action;
 use crate::controllers::pool::apply::Applied;
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::{Context, PoolState};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
@@ -72,14 +72,14 @@ const RECHECK_MAX: Duration = Duration::from_secs(600);
 
 impl Reconciler for Context {
     type Object = VmPool;
-    type State = ();
+    type State = PoolState;
     const NAME: &'static str = "pool";
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    fn states(&self) -> &States<()> {
+    fn states(&self) -> &States<PoolState> {
         &self.states
     }
 
@@ -99,7 +99,7 @@ impl Reconciler for Context {
 /// Reconciles one pool.
 ///
 /// # Errors
-/// If a request fails. The other writes of the same round are still sent.
+/// If a request fails. All other writes are still sent.
 pub async fn reconcile(pool: Arc<VmPool>, ctx: &Context) -> Result<Outcome, Error> {
     let mut error = None;
     let mut recheck = RECHECK_MAX;
@@ -114,7 +114,8 @@ pub async fn reconcile(pool: Arc<VmPool>, ctx: &Context) -> Result<Outcome, Erro
         if round.is_outdated {
             recheck = OUTDATED_DELAY;
         }
-        if !round.has_written || error.is_some() {
+        // A rejected write does not hold up the others.
+        if !round.has_written {
             break;
         }
     }
@@ -148,7 +149,8 @@ async fn apply_all(actions: &[Action], pool: &VmPool, ctx: &Context) -> Round {
     for action in actions {
         writes.push(apply::apply(action, pool, ctx));
     }
-    let mut results = futures::stream::iter(writes).buffer_unordered(WRITES);
+    // In the order of the actions, so that the same error is reported each time.
+    let mut results = futures::stream::iter(writes).buffered(WRITES);
     let mut round = Round::default();
     while let Some(result) = results.next().await {
         match result {

@@ -75,6 +75,8 @@ impl Reconciler for Orphans {
         // The pool can be newer than the store.
         let found = ctx.writer().find::<VmPool, VmPool>(&held.pool).await?;
         if found.is_none() {
+            // An assignment with another owner is not deleted with its pool.
+            apply::delete_of_missing_pool(held, ctx).await?;
             apply::free(&vm.id, &held.user, None, Why::PoolDeleted, ctx).await?;
         }
         Ok(Outcome::Done)

@@ -5,10 +5,15 @@ use crate::api::pool::{OnRelease, PoolReason, READY, Retention, VmPoolStatus};
 use crate::controllers::pool::context::Context;
 use crate::controllers::pool::facts::{Facts, Vm};
 use crate::k8s::error::Error;
+use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
+use std::time::Duration;
+
+/// Minimum time between two messages of a rejection.
+const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// The state of a VM of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +29,11 @@ fn use_of(facts: &Facts, vm: &Vm) -> Use {
     let is_own = |pool: &str| pool == facts.pool.id.name;
     match &vm.held {
         _ if vm.is_ending => Use::Unavailable("being deleted".to_owned()),
-        Some(held) if is_own(&held.pool) && facts.is_expired(vm) => Use::Expired,
-        Some(held) if is_own(&held.pool) => Use::Assigned,
+        Some(held) if !facts.is_expired(vm) && is_own(&held.pool) => Use::Assigned,
         Some(held) if !facts.is_expired(vm) => {
             Use::Unavailable(format!("assigned by pool {}", held.pool))
         }
+        _ if !vm.is_member => Use::Unavailable("no longer a member of the pool".to_owned()),
         _ if vm.problem.is_some() => {
             let problem = vm.problem.clone().unwrap_or_default();
             Use::Unavailable(format!("not running ({problem})"))
@@ -40,7 +45,7 @@ fn use_of(facts: &Facts, vm: &Vm) -> Use {
     }
 }
 
-/// The desired status of the pool. `rejection` is the answer of the API server to a rejected write.
+/// The desired status of the pool. `rejection` describes a rejected write.
 #[must_use]
 pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPoolStatus {
     let uses: Vec<_> = facts
@@ -71,9 +76,7 @@ pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPool
         _ => PoolReason::Usable,
     };
     let message = match (rejection, retention) {
-        (Some(rejection), _) => format!(
-            "{rejection}; apply the manifests of the operator again (kubectl apply -k OVERLAY)"
-        ),
+        (Some(rejection), _) => rejection,
         (_, Some(invalid)) => {
             format!(
                 "spec.retention is invalid: {invalid}; until it is corrected, assignments of the pool do not expire"
@@ -126,6 +129,12 @@ fn explanation(
                 "no VM is free: {} of {} VMs are assigned; {next}",
                 status.assigned, status.members
             ));
+            let mut assigned = uses.iter().filter(|(_, it)| *it == Use::Assigned);
+            if assigned.any(|(vm, _)| vm.is_connected) {
+                let exception =
+                    "an assignment does not expire while a console of its VM is connected";
+                sentences.push(exception.to_owned());
+            }
         }
         _ => {}
     }
@@ -181,7 +190,10 @@ pub async fn report(
     ctx: &Context,
 ) -> Result<(), Error> {
     let rejection = error.filter(|error| error.is_rejection());
-    let status = status(facts, pool, rejection.map(ToString::to_string));
+    let mut status = status(facts, pool, rejection.map(rejected));
+    if rejection.is_some() {
+        retain_message(&mut status, pool, ctx);
+    }
     if pool.status.as_ref() == Some(&status) {
         return Ok(());
     }
@@ -196,6 +208,38 @@ pub async fn report(
         .apply_status::<VmPool, VmPool>(&ctx.pools, &pool.name_any(), manager, &body)
         .await
         .map(drop)
+}
+
+/// A rejected write with the next step.
+fn rejected(error: &Error) -> String {
+    let next_step = match error.code() {
+        Some(403) => {
+            "apply the manifests of the operator again, or change the policy or quota that rejects the request"
+        }
+        _ => "correct the object, or the webhook that rejects the request",
+    };
+    format!("{error}; {next_step}")
+}
+
+/// Retains the message of a rejection for a minute. The message of a webhook can differ at each request, and each write of the status
+/// triggers a reconcile.
+fn retain_message(status: &mut VmPoolStatus, pool: &VmPool, ctx: &Context) {
+    let (key, now) = (ObjectKey::of(pool), (ctx.cluster.instant)());
+    let present = pool.status.iter().flat_map(|status| &status.conditions);
+    let mut present = present.filter(|it| it.reason == PoolReason::WriteRejected.as_str());
+    let (Some(ready), Some(present)) = (status.conditions.first_mut(), present.next()) else {
+        ctx.states
+            .change(&key, |state| state.rejection_reported = Some(now));
+        return;
+    };
+    let reported = ctx.states.with(&key, |state| state.rejection_reported);
+    let is_new = |at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE;
+    if reported.flatten().is_some_and(is_new) {
+        ready.message.clone_from(&present.message);
+    } else if ready.message != present.message {
+        ctx.states
+            .change(&key, |state| state.rejection_reported = Some(now));
+    }
 }
 
 /// Updates the metrics that count VMs of pools.

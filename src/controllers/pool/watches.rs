@@ -7,7 +7,7 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::Change;
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::listed_in;
+use crate::k8s::watch::decoded_in;
 use futures::{Stream, StreamExt};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
@@ -33,7 +33,7 @@ pub fn watch(
     let (changes, changed) = Changes::new(ctx.pools.clone());
     let (cluster, namespaces) = (&ctx.cluster, ctx.watched_namespace());
     let config = watcher::Config::default();
-    let claims = listed_in::<AssignmentView>(cluster, &namespaces, &config);
+    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config);
     let (of_claims, known) = (changes.clone(), ctx.clone());
     let (orphans, orphaned) = Changes::new(ctx.vms.clone());
     let of_claim = orphans.clone();
@@ -52,7 +52,7 @@ pub fn watch(
         },
     );
     tasks.spawn("watch of vmassignments".to_owned(), claims);
-    let pools = listed_in::<VmPool>(cluster, &namespaces, &config);
+    let pools = decoded_in::<VmPool>(cluster, &namespaces, &config);
     let (rules, of_pools) = (changes.clone(), ctx.clone());
     let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
     // Members that two pools share follow the rules of both.
@@ -91,7 +91,7 @@ fn vms(
     changes: Changes<VmPool>,
 ) -> impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<> {
     let config = watcher::Config::default();
-    let events = listed_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config);
+    let events = decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config);
     // The pools of a VM before its change, until the store has the change.
     let before = Arc::new(Mutex::new(BTreeSet::new()));
     let (known, noted) = (ctx.clone(), before.clone());

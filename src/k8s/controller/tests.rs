@@ -53,7 +53,7 @@ fn conflict() -> Error {
     let source = kube::Error::Api(serde_json::from_value(status).unwrap());
     Error::Api {
         verb: "patch",
-        kind: "Pod",
+        kind: "Pod".into(),
         name: "a".to_owned(),
         source,
     }
@@ -90,7 +90,7 @@ async fn a_server_that_is_busy_is_asked_when_it_says() {
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
         Error::Api {
             verb: "patch",
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "a".to_owned(),
             source,
         }

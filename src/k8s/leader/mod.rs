@@ -275,8 +275,8 @@ impl Candidate {
     }
 }
 
-/// An identity that is unique among running operators. It is that of the pod, if it is known: a pod runs one such
-/// container at a time, and its next container continues without waiting. Otherwise it is random.
+/// An identity that is unique among running operators. It contains the UID of the pod if that is known, so that a restarted container
+/// holds the Lease at once. Otherwise it contains a random text.
 #[must_use]
 pub fn identity(host: Option<&str>, pod_uid: Option<&str>, random: &str) -> String {
     format!(

@@ -18,7 +18,7 @@ use vm_operator::k8s::tasks::Tasks;
 
 const NAMESPACE: &str = "ns";
 
-async fn create(server: &Server, kind: &str, name: &str, spec: Value) {
+pub(super) async fn create(server: &Server, kind: &str, name: &str, spec: Value) {
     let object = json!({
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
     });

@@ -7,6 +7,8 @@
 //! | `explore` | steps, mutations of rules, and the breadth-first search |
 //! | `later` | definitions that are missing at the start |
 //! | `properties` | properties of `decide` for random facts |
+//! | `rejected` | writes that the API server rejects |
+//! | `waits` | users who wait, and the causes that the pool reports |
 //!
 //! These properties are checked in each state, or for each write:
 //!
@@ -22,6 +24,8 @@
 mod explore;
 mod later;
 mod properties;
+mod rejected;
+mod waits;
 mod world;
 
 use explore::{Budget, Explorer, Finding, Mutation, Setting};

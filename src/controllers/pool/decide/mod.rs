@@ -24,7 +24,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use queue::Candidates;
 use std::collections::BTreeSet;
 
-/// An assignment without a VM is deleted after this time.
+/// An assignment without a VM is deleted after this time, unless a VM restarts for it.
 pub const WAIT_MAX: SignedDuration = SignedDuration::from_mins(30);
 
 /// The maximum number of VMs that are started at the same time for `spec.prewarm`.
@@ -163,12 +163,12 @@ impl Actions {
         if let Some(vm) = adopted.or_else(|| candidates.next()) {
             return Some(status::reserve(facts, claim, vm));
         }
-        if facts.now.duration_since(claim.created) >= WAIT_MAX {
+        let restarting = candidates.next_restarting();
+        if restarting.is_none() && facts.now.duration_since(claim.created) >= WAIT_MAX {
             let check = Check::ClaimIs(claim.id.clone());
             return Some(release::delete(claim, Why::WaitedTooLong, check));
         }
         *position += 1;
-        let restarting = candidates.next_restarting();
         status::waiting(facts, claim, *position, restarting)
     }
 

@@ -22,7 +22,7 @@ pub(super) fn is_usable(facts: &Facts, vm: &Vm) -> bool {
 
 /// Whether a user can get the VM after its restart, which is in progress.
 fn is_awaited(vm: &Vm) -> bool {
-    vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending
+    vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending && vm.problem.is_none()
 }
 
 /// Whether the VM has an expired assignment, and whether its pool restarts the VM before the next user gets it.

@@ -99,6 +99,7 @@ async fn delete(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
             Some(0),
         )
         .await
+        .map(drop)
 }
 
 /// Whether this operator or the Java VM-Operator has created the Service for this VM.

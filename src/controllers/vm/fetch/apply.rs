@@ -96,4 +96,5 @@ async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error
             Some(0),
         )
         .await
+        .map(drop)
 }

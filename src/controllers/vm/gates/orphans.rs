@@ -75,4 +75,5 @@ where
     ctx.writer()
         .delete::<K, V>(cache, &name, unchanged, None)
         .await
+        .map(drop)
 }

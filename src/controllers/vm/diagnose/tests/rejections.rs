@@ -10,7 +10,7 @@ fn a_refusal_says_what_refuses() {
         let source = kube::Error::Api(serde_json::from_value(status).unwrap());
         let error = Error::Api {
             verb: "create",
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "vm".to_owned(),
             source,
         };
@@ -64,7 +64,7 @@ fn rejection_by_pod_security_names_the_fields_that_ask_for_more() {
             json!({"status": "Failure", "code": 403, "message": message, "reason": "Forbidden"});
         let error = Error::Api {
             verb: "create",
-            kind: "Pod",
+            kind: "Pod".into(),
             name: "vm".to_owned(),
             source: kube::Error::Api(serde_json::from_value(status).unwrap()),
         };

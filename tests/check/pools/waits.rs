@@ -1,0 +1,136 @@
+//! Users who wait: the restarts that they wait for, the limit, and the causes that the pool reports.
+
+use super::world::{ClaimS, HeldS, Objects, VmS};
+use super::{FIRST, SECOND};
+use vm_operator::api::VmPool;
+use vm_operator::api::pool::{OnRelease, VmPoolStatus};
+use vm_operator::controllers::pool::action::{Action, Why};
+use vm_operator::controllers::pool::decide::{WAIT_MAX, decide};
+use vm_operator::controllers::pool::facts::Facts;
+use vm_operator::controllers::pool::report;
+
+const NOW: u8 = 10;
+
+/// The second user has an expired VM of a pool with `onRelease: Restart`. The first user waits. The first VM of the pool has no user.
+fn facts(first: VmS) -> Facts {
+    let mut objects = Objects {
+        pools: [true, false],
+        ..Objects::default()
+    };
+    objects.vms[0] = VmS {
+        uid: 1,
+        version: 1,
+        runs: true,
+        ..first
+    };
+    objects.vms[1] = VmS {
+        uid: 2,
+        version: 1,
+        runs: true,
+        held: Some(HeldS {
+            pool: 0,
+            user: 1,
+            claim: 5,
+            since: 1,
+        }),
+        ..VmS::default()
+    };
+    objects.claims[0][0] = ClaimS {
+        uid: 4,
+        version: 1,
+        created: 2,
+        ..ClaimS::default()
+    };
+    objects.claims[0][1] = ClaimS {
+        uid: 5,
+        version: 1,
+        vm: 2,
+        vm_uid: 2,
+        bound: true,
+        used: 1,
+        ..ClaimS::default()
+    };
+    let rules = super::world::PoolRules {
+        retention: 1,
+        on_release: OnRelease::Restart,
+        members: [true; super::world::VMS],
+        prewarm: 0,
+        ..FIRST
+    };
+    objects.facts(0, &[rules, SECOND], NOW)
+}
+
+fn restarting() -> VmS {
+    VmS {
+        needs_restart: true,
+        ..VmS::default()
+    }
+}
+
+fn ended(facts: &Facts) -> Vec<Why> {
+    let why = |action: Action| match action {
+        Action::Free { why, .. } | Action::Delete { why, .. } => Some(why),
+        _ => None,
+    };
+    decide(facts).actions.into_iter().filter_map(why).collect()
+}
+
+#[test]
+fn user_waits_for_the_restart_of_a_vm_that_can_restart_only() {
+    assert_eq!(ended(&facts(restarting())), []);
+    let mut broken = facts(restarting());
+    broken.vms[0].problem = Some("NodeUnreachable".to_owned());
+    assert_eq!(ended(&broken), [Why::Reclaimed]);
+}
+
+#[test]
+fn limit_does_not_end_the_wait_for_a_restart() {
+    let mut late = facts(restarting());
+    late.now += WAIT_MAX;
+    assert_eq!(ended(&late), []);
+    late.vms[0].problem = Some("NodeUnreachable".to_owned());
+    assert_eq!(ended(&late), [Why::Reclaimed], "a VM restarts for the user");
+    late.vms[1].problem = Some("DiskFull".to_owned());
+    assert_eq!(ended(&late), [Why::WaitedTooLong]);
+}
+
+fn status(facts: &Facts) -> VmPoolStatus {
+    let pool: VmPool =
+        serde_json::from_str(r#"{"metadata": {"name": "pool0"}, "spec": {"permissions": []}}"#)
+            .unwrap();
+    report::status(facts, &pool, None)
+}
+
+#[test]
+fn expired_vm_that_the_next_user_cannot_get_is_unavailable_with_the_cause() {
+    let mut facts = facts(restarting());
+    assert_eq!(status(&facts).expired, 1);
+    facts.vms[1].problem = Some("DiskFull".to_owned());
+    let found = status(&facts);
+    assert_eq!((found.expired, found.unavailable), (0, 2));
+    let message = &found.conditions[0].message;
+    assert!(
+        message.contains("VM vm1 is not running (DiskFull)"),
+        "{message}"
+    );
+    facts.vms[1].problem = None;
+    facts.vms[1].is_member = false;
+    let message = &status(&facts).conditions[0].message;
+    assert!(
+        message.contains("VM vm1 is no longer a member of the pool"),
+        "{message}"
+    );
+}
+
+#[test]
+fn connected_console_of_an_assigned_vm_is_named_as_a_cause() {
+    let mut facts = facts(restarting());
+    facts.vms[1].is_connected = true;
+    let found = status(&facts);
+    assert_eq!((found.assigned, found.expired), (1, 0));
+    let message = &found.conditions[0].message;
+    assert!(
+        message.contains("an assignment does not expire while a console of its VM is connected"),
+        "{message}"
+    );
+}
