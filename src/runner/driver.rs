@@ -283,7 +283,13 @@ impl Driver {
             Action::Continue => {
                 let (monitor, task_results) = (self.monitor.clone(), self.task_results.clone());
                 tokio::spawn(async move {
-                    let continued = monitor.execute(Command::cont()).await;
+                    // A busy QEMU may answer late. The start has a deadline of its own.
+                    let continued = loop {
+                        match monitor.execute(Command::cont()).await {
+                            Err(qmp::Error::Timeout(_)) => {}
+                            answer => break answer,
+                        }
+                    };
                     let failed = |error: qmp::Error| Event::ContinueFailed(error.to_string());
                     task_results.send(TaskResult::Event(
                         continued.map_or_else(failed, |_| Event::Continued),

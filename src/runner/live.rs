@@ -12,7 +12,6 @@ mod password;
 
 pub use media::CdDrive;
 
-use crate::api::quantity::Bytes;
 use crate::runner::desired::DesiredState;
 use crate::runner::failure::Problem;
 use crate::runner::machine::ImageLookup;
@@ -131,8 +130,7 @@ struct LiveUpdater {
     client: Client,
     progress: mpsc::UnboundedSender<Progress>,
     image_lookup: ImageLookup,
-    /// The newest target of the balloon, and the time of the request.
-    balloon: Option<(Bytes, Instant)>,
+    balloon: Option<memory::BalloonRequest>,
     display: PasswordState,
     /// The newest request for another number of CPUs.
     cpus: Option<cpus::CpuRequest>,

@@ -20,6 +20,7 @@
 //! | `metrics` | metrics of QEMU and the kernel, for Prometheus |
 //! | `process` | QEMU as a child process |
 //! | `state`, `driver` | the state of the VM (pure); the only task that owns it |
+//! | `watch` | notices changes of the configuration |
 //! | `desired`, `live` | the desired state of a running VM (pure); changes of the running QEMU, one file per aspect |
 //! | `qmp`, `agent` | the QMP connection; agents in the guest |
 //! | `console`, `seed` | the serial console; the cloud-init seed |

@@ -85,7 +85,10 @@ async fn follow_machine(machine: StartedMachine, process_start: Instant) -> RunE
     let vm = setup.spec.vm.clone();
     let is_kvm = setup.observed.acceleration == Acceleration::Kvm;
     let (outcome, reporter) = driver::run(setup, signals, process_start).await;
-    let has_kvm_failed = is_kvm && outcome.reason == EndReason::AcceleratorUnavailable;
+    // A QEMU that could not be ended still holds the locks.
+    let has_kvm_failed = is_kvm
+        && outcome.reason == EndReason::AcceleratorUnavailable
+        && outcome.qemu_exit.is_some();
     if has_kvm_failed && vm.accelerator == Accelerator::Auto {
         tracing::warn!(
             "KVM has failed, so the runner starts the VM again under emulation: {}",

@@ -127,7 +127,7 @@ pub enum Action {
 /// State of the QMP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MonitorState {
-    /// QEMU has not accepted it yet.
+    /// QEMU has not answered on the connection yet.
     Silent,
     /// Commands can be sent.
     Ready,
@@ -304,6 +304,10 @@ impl State {
             self.phase = Phase::Booting;
             self.deadline = None;
         }
+        // The guest has forgotten a request to its agent.
+        if let Some(shutdown) = &mut self.shutdown {
+            shutdown.agent_asked = false;
+        }
         vec![Action::ForgetGuest]
     }
 
@@ -324,8 +328,9 @@ impl State {
         }
         if shutdown.press_at.is_some_and(|press_at| press_at <= now) {
             // Guests ignore the button while they boot, and some ask their user first.
-            shutdown.press_at =
-                Some(now + (self.powerdown_timeout / 6).max(Duration::from_secs(1)));
+            let delay_max = (self.powerdown_timeout / 6).max(Duration::from_secs(1));
+            shutdown.press_at = Some(now + shutdown.press_delay.min(delay_max));
+            shutdown.press_delay *= 2;
             return vec![Action::PressPowerButton];
         }
         if shutdown.check_at.is_some_and(|check_at| check_at <= now) {

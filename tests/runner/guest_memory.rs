@@ -42,7 +42,7 @@ struct HugePages(String);
 const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
 
 impl HugePages {
-    /// Reserves that many, or returns none if the machine does not provide them.
+    /// Reserves `count` huge pages. Returns none if the kernel does not provide them.
     fn set_aside(count: u32) -> Option<Self> {
         let pages = Self(fs::read_to_string(SET_ASIDE).ok()?);
         fs::write(SET_ASIDE, count.to_string()).ok()?;

@@ -191,11 +191,11 @@ fn the_command_prints_each_step_of_the_check() {
     let last = text.lines().last().unwrap_or_default();
     match code {
         0 => assert!(
-            text.contains("run xsave and xrstor in long mode: ok"),
+            text.contains("execute XSAVE and XRSTOR in 64-bit mode: ok"),
             "{text}"
         ),
         69 => assert!(
-            text.contains(" in long mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
+            text.contains(" in 64-bit mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
                 && last.starts_with("KVM on this node cannot execute instructions that operating systems need. "),
             "{text}"
         ),

@@ -31,10 +31,10 @@ pub struct VirtualMachineStatus {
     /// Version of `vm-runner` in the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. Reported
-    /// by the runner; reset by the operator after the VM has stopped.
+    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. The
+    /// runner reports it. The operator sets it to 0 after the VM has stopped.
     pub cpus: i64,
-    /// Size of the memory that the guest has. Reported by the runner; reset by the operator after the VM has stopped.
+    /// Size of the memory that the guest has. The runner reports it. The operator sets it to 0 after the VM has stopped.
     pub ram: String,
     /// Node that the VM runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct Assignment {
     /// Whether the desktop agent logs the assigned user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
-    /// Number of the restart (`spec.vm.restartRequest`) that must be complete before the next user gets the VM. Set if
+    /// Value of `spec.vm.restartRequest` for the restart that must be complete before the next user gets the VM. Set if
     /// the pool has `onRelease: Restart`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<i64>,

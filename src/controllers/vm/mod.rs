@@ -16,7 +16,7 @@
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
-//! [`runner_report`] takes the runner's report at the first step, and it is copied with the first write of the last one.
+//! The step observe reads the runner's report ([`runner_report`]). The first write of the step report copies it into the VM's status.
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
 //! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
@@ -65,6 +65,8 @@ use kube::runtime::reflector::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Internal errors of the API server in a row after which the status of the VM reports them.
+const INTERNAL_ERRORS_MIN: u32 = 3;
 /// Delay after a failed removal of an orphaned object that does not block the VM.
 const ORPHAN_RETRY_DELAY: Duration = Duration::from_secs(60);
 
@@ -104,7 +106,8 @@ impl Reconciler for Context {
     }
 }
 
-/// Starts the watches. Returns the VMs that have changed themselves, or have changed children.
+/// Starts the watches, and the removal of unused download pods. Returns the VMs to reconcile: those that have changed, and those
+/// with a changed child.
 pub fn watch(
     ctx: &Arc<Context>,
     tasks: &mut Tasks,
@@ -149,7 +152,8 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     applied.map(|conditions| requeue::outcome(observed, plan, &decision, &conditions, orphans, ctx))
 }
 
-/// Observes the VM, with information that is not in the stores: the progress of downloads, and warnings about its pod and PVCs.
+/// Observes the VM. Resets the status if the runner has exited. Adds information that is not in the stores: the progress of
+/// downloads, and warnings about the pod and the PVCs.
 async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
     let observed = observe::observe(vm, ctx);
     let observed = runner_report::reset_stopped_runner(observed, ctx).await?;
@@ -198,6 +202,12 @@ async fn delete_orphans(
     (applied, Some(ORPHAN_RETRY_DELAY))
 }
 
+/// Whether the API server has failed with an internal error several times in a row. The usual cause is a webhook that does not
+/// answer.
+fn is_repeated(error: &Error, observed: &Observed, ctx: &Context) -> bool {
+    error.code() == Some(500) && ctx.states.failures(&observed.key()) >= INTERNAL_ERRORS_MIN
+}
+
 /// Reports the blocking condition and the additional conditions.
 async fn report_all(
     observed: &Observed,
@@ -208,8 +218,17 @@ async fn report_all(
 ) -> Result<(), Error> {
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
-        (_, Err(error)) if error.is_rejection() => {
+        (_, Err(error)) if error.is_rejection() || is_repeated(error, observed, ctx) => {
             Some(diagnose::rejected(error, Some(&observed.vm.spec)))
+        }
+        // The exit of a pod is recorded in any case, so that the VM starts again.
+        (_, Err(_))
+            if matches!(
+                decision,
+                Decision::Remember(_) | Decision::StopAfterShutdown
+            ) =>
+        {
+            None
         }
         // Other errors are not about the VM. The operator's part of its status is kept.
         (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),

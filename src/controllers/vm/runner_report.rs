@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// Minimum time between two copies for a VM, however often its runner reports.
 const COPY_SPACING: Duration = Duration::from_secs(1);
-/// The same if only the guest's memory has changed: a balloon takes a minute to move.
+/// Minimum time between two copies that change only the guest's memory. A balloon changes its size in many steps for about a minute.
 const MEMORY_COPY_SPACING: Duration = Duration::from_secs(15);
 
 /// The fields of the VM's status that a report has.
@@ -150,14 +150,17 @@ pub async fn copy(
     ctx: &Context,
 ) -> Result<Arc<VirtualMachine>, Error> {
     let vm = &observed.vm;
-    let (ReportCopy::Due(events), Some(status)) = (&observed.copy, &vm.status) else {
+    let (ReportCopy::Due(changes), Some(status)) = (&observed.copy, &vm.status) else {
         return Ok(vm.clone());
     };
     let body = apply_body(vm, copied_fields(status, ready));
     let written = write(vm, &body, ctx).await?;
     let now = (ctx.cluster.instant)();
     ctx.states.report_copied(&observed.key(), now);
-    for event in events {
+    for event in changes {
+        if event.note == events::RESET_NOTE && !ctx.states.reports_reset(&observed.key(), now) {
+            continue;
+        }
         let type_ = if event.is_warning {
             EventType::Warning
         } else {

@@ -17,6 +17,9 @@ pub const REJECTION_RETRY_TEXT: &str = "every 5 to 6 minutes";
 /// reconcile.
 const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 
+/// Minimum time between two events about resets of a guest.
+const RESET_EVENT_SPACING: Duration = Duration::from_secs(60);
+
 /// The state of one VM.
 #[derive(Default)]
 pub struct VmState {
@@ -30,6 +33,8 @@ pub struct VmState {
     pod_created: Option<Timestamp>,
     /// UID of the last pod that this operator has deleted.
     deleted_pod: Option<String>,
+    /// The time of the last event about a reset of the guest.
+    reset_reported: Option<Instant>,
     /// The time of the last copy of a report into the VM's status.
     report_copied: Option<Instant>,
 }
@@ -99,6 +104,18 @@ impl VmStates {
     pub fn keeps_message(&self, vm: &ObjectKey, now: Instant) -> bool {
         let reported = self.with(vm, |state| state.rejection_reported).flatten();
         reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
+    }
+
+    /// Whether a reset of the guest causes an event. A guest in a loop of resets causes few.
+    pub fn reports_reset(&self, vm: &ObjectKey, now: Instant) -> bool {
+        self.change(vm, |state| {
+            let is_due = |at| now.saturating_duration_since(at) >= RESET_EVENT_SPACING;
+            let is_reported = state.reset_reported.is_none_or(is_due);
+            if is_reported {
+                state.reset_reported = Some(now);
+            }
+            is_reported
+        })
     }
 
     /// Records that a report was copied into the VM's status.

@@ -2,7 +2,7 @@
 //! and stores the end of the output.
 //!
 //! A viewer connects to a socket in the runtime directory and sends one line: `attach`, `log` or
-//! `off`. The runner answers `off` and powers the VM off after the client has disconnected.
+//! `off`. To `off`, the runner replies `off`, and powers the VM off after the client has disconnected.
 //!
 //! Invariants: the guest's output is always read, so the guest never blocks. A viewer that reads
 //! too slowly loses output.
@@ -34,7 +34,7 @@ const ATTACH: &[u8] = b"attach\n";
 const LOG: &[u8] = b"log\n";
 const OFF: &[u8] = b"off\n";
 
-/// The end of the guest's output.
+/// The last part of the guest's output since its boot.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<VecDeque<u8>>>);
 

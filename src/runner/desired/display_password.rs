@@ -3,7 +3,7 @@
 use crate::runner::qmp::Command;
 use std::fmt;
 
-/// A password and its expiry.
+/// The password that the display requires.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DisplayPassword {
     pub text: String,

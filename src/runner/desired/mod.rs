@@ -34,7 +34,7 @@ pub struct DesiredState {
     pub reboots: u64,
     /// Devices that the guest has refused to release since it booted: id and reason.
     pub unplug_rejections: BTreeMap<String, String>,
-    /// Number of times that the VM has to be compared with the desired state again.
+    /// A counter. An increase makes the runner compare the VM with the unchanged desired state again.
     pub attempt: u64,
 }
 

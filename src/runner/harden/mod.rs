@@ -19,8 +19,8 @@ use rustix::thread::{
     CapabilitySet, capabilities, clear_ambient_capability_set, set_capabilities, set_no_new_privs,
 };
 
-/// Drops all capabilities, and the ability to gain new ones. Must be called before the first thread
-/// and the first child process.
+/// Drops all capabilities and the ability to gain new ones, makes the process non-dumpable, and installs the seccomp filter. Must be
+/// called before the first thread and the first child process.
 pub fn drop_privileges() -> Result<(), Failure> {
     let failure = |error: rustix::io::Errno| {
         Failure::start(format!(

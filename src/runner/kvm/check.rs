@@ -49,10 +49,10 @@ impl Step {
             Self::CreateVm => "create a VM",
             Self::CreateVcpu => "create a vCPU",
             Self::RealMode => "run instructions in real mode",
-            Self::LongMode => "run instructions in long mode",
-            Self::Fninit => "run fninit in long mode",
-            Self::Cmpxchg16b => "run cmpxchg16b in long mode",
-            Self::Xsave => "run xsave and xrstor in long mode",
+            Self::LongMode => "execute instructions in 64-bit mode",
+            Self::Fninit => "execute FNINIT in 64-bit mode",
+            Self::Cmpxchg16b => "execute CMPXCHG16B in 64-bit mode",
+            Self::Xsave => "execute XSAVE and XRSTOR in 64-bit mode",
         }
     }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// Options of the command.
 #[derive(Args)]
 pub struct Arguments {
-    /// Skip the steps in long mode; VMs with accelerator kvm skip these steps too.
+    /// Skip the steps in 64-bit mode. VMs with the accelerator policy `kvm` skip these steps too.
     #[arg(long)]
     basic: bool,
     /// Path of the KVM device.

@@ -72,7 +72,7 @@ async fn a_failed_step_emulates_the_guest_or_ends_the_start_with_the_step() {
         ),
         (
             "Fninit",
-            "\"run fninit in long mode\": ",
+            "\"execute FNINIT in 64-bit mode\": ",
             ConditionReason::KvmDoesNotWork,
         ),
     ] {
@@ -118,7 +118,7 @@ async fn a_check_that_does_not_end_is_tried_once_more_and_then_unknown() {
     assert!(
         problem
             .message
-            .contains("the last check at the step \"run instructions in long mode\""),
+            .contains("the last check at the step \"execute instructions in 64-bit mode\""),
         "{}",
         problem.message
     );

@@ -11,6 +11,26 @@ use tokio::time::Instant;
 /// Time for the guest to reach the target. The balloon driver loads late in the boot.
 const BALLOON_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The newest target of the balloon.
+#[derive(Clone, Copy)]
+pub(super) struct BalloonRequest {
+    target: Bytes,
+    /// Time of the request, or of the reboot after it.
+    since: Instant,
+    /// Number of reboots at that time.
+    reboots: u64,
+}
+
+impl BalloonRequest {
+    fn new(target: Bytes, reboots: u64) -> Self {
+        Self {
+            target,
+            since: Instant::now(),
+            reboots,
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Balloon {
     actual: u64,
@@ -19,14 +39,19 @@ struct Balloon {
 impl LiveUpdater {
     /// Applies the balloon's target. Returns whether the guest has reached it.
     pub(super) async fn follow_memory(&mut self, desired: &DesiredState) -> Result<bool, Error> {
-        let requested = self.balloon.map(|(target, _)| target);
+        let requested = self.balloon.map(|request| request.target);
         if let Some((target, command)) = command(desired, requested) {
             self.try_command(command).await?;
-            self.balloon = Some((target, Instant::now()));
+            self.balloon = Some(BalloonRequest::new(target, desired.reboots));
         }
-        let Some((target, since)) = self.balloon else {
+        let Some(request) = &mut self.balloon else {
             return Ok(true);
         };
+        // The driver of a rebooted guest begins without a balloon.
+        if request.reboots != desired.reboots {
+            *request = BalloonRequest::new(request.target, desired.reboots);
+        }
+        let BalloonRequest { target, since, .. } = *request;
         // A balloon that was never changed is not queried.
         let Balloon { actual } = self.client.query(Command::query_balloon()).await?;
         let problem = problem(actual, target, since.elapsed() > BALLOON_TIMEOUT);

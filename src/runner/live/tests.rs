@@ -4,6 +4,7 @@ mod cpus;
 mod password;
 
 use crate::api::conditions::ConditionReason;
+use crate::api::quantity::Bytes;
 use crate::runner::desired::cpus::tests::desired;
 use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::live::*;

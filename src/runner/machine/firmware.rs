@@ -8,7 +8,7 @@ use crate::runner::spec::Firmware;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The VM's variables, under the name that the Java VM-Operator uses.
+/// Name of the file with the VM's UEFI variables, the same as in the Java VM-Operator.
 const VARS_FILE: &str = "fw-vars.fd";
 
 /// Firmware files of a VM.

@@ -304,9 +304,8 @@ fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }
 
-/// The umask for sockets, seed, firmware variables and disk images. Others have no access. A VM
-/// that runs as root may later run as its group (setting `deviceAccess`), so root leaves access to
-/// that group.
+/// The umask for sockets, seed, firmware variables and disk images. Others have no access. A
+/// change of the setting `deviceAccess` changes the user of the VM from root, but not its group. So root gives access to the group.
 pub fn umask_for_files() -> u32 {
     use rustix::process::{getgid, getuid};
     if getuid().is_root() && !getgid().is_root() {

@@ -83,7 +83,7 @@ pub fn disk_slot_name(path: &str) -> String {
     format!("disk {path}")
 }
 
-/// Assigns a slot to each device: its recorded slot, or the next unused one.
+/// Assigns a slot to each device: its recorded slot, the lowest unused slot, or the slot of a device that no longer exists.
 pub fn assign(recorded: &mut RecordedPciSlots, devices: &SlotOwners) -> Result<PciSlots, Invalid> {
     let networks = devices.networks.iter();
     let networks = networks.map(|network| network_slot_name(network));

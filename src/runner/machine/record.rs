@@ -170,7 +170,7 @@ impl Record {
         })
     }
 
-    /// Reads, changes and writes the record.
+    /// Applies the change to the stored record, or to a new one. An unchanged record is not written.
     pub fn update(data: &Path, change: impl FnOnce(&mut Self)) -> Result<(), Failure> {
         let mut record = Self::read(data)?.unwrap_or_else(|| Self::new(&newest_machine(), false));
         let before = record.clone();

@@ -48,9 +48,11 @@ pub fn compare(
         let is_other = before.is_some() && uid != before;
         changes.is_copy |= is_other;
         recorded.claim = uid;
+        // Nothing of another PVC was used, also if the image of another disk prevents this start.
+        recorded.was_used &= !is_other;
         // Only images with a size are created.
         let is_image = matches!(disk.source, Source::File(_)) && disk.size.is_some();
-        if is_image && recorded.was_used && !is_other && !exists(path) {
+        if is_image && recorded.was_used && !exists(path) {
             changes.lost.get_or_insert_with(|| lost(path, claim));
         }
     }
@@ -61,11 +63,12 @@ pub fn compare(
 fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     let accept = match claim {
         Some(claim) => format!(
-            "to start with an empty disk instead, set spec.vm.state to Stopped, delete PVC {:?}, and set spec.vm.state to \
+            "to start with an empty disk, set spec.vm.state to Stopped, delete PVC {:?}, and set spec.vm.state to \
              Running",
             claim.name
         ),
-        None => "to start with an empty disk instead, create an empty file at this path".to_owned(),
+        None => "to start with an empty disk, create a file of 0 bytes at the path of the image"
+            .to_owned(),
     };
     Failure::new(
         EndReason::DataMissing,
@@ -197,11 +200,44 @@ mod tests {
     }
 
     #[test]
+    fn losses_of_two_images_are_accepted_one_after_the_other() {
+        let disk = |n: u32| Disk {
+            source: Source::File(format!("/disks/{n}/disk.img").into()),
+            size: Some(Bytes(1 << 20)),
+            bootindex: None,
+        };
+        let disks = [disk(1), disk(2)];
+        let mut record = Record::new("q35", false);
+        let mut start = |uids: [&str; 2]| {
+            let claim = |(disk, uid): (&Disk, &str)| {
+                let (name, uid) = (format!("claim-{uid}"), uid.to_owned());
+                (
+                    disk.source.path().display().to_string(),
+                    ClaimIdentity { name, uid },
+                )
+            };
+            let claims = disks.iter().zip(uids).map(claim).collect();
+            let lost = compare(&mut record, &disks, &claims, |_| false).lost;
+            if lost.is_none() {
+                record_use(&mut record, &disks);
+            }
+            lost.map(|failure| failure.message)
+        };
+        assert_eq!(start(["a", "b"]), None);
+        assert!(start(["a", "b"]).unwrap().contains("claim-a"));
+        assert!(start(["c", "b"]).unwrap().contains("claim-b"));
+        assert_eq!(start(["c", "d"]), None);
+    }
+
+    #[test]
     fn without_claims_an_empty_file_accepts_the_loss() {
         let mut record = Record::new("q35", false);
         start(&mut record, None, false);
         let lost = start(&mut record, None, false).1.unwrap();
-        assert!(lost.contains("create an empty file at this path"), "{lost}");
+        assert!(
+            lost.contains("create a file of 0 bytes at the path of the image"),
+            "{lost}"
+        );
         assert_eq!(start(&mut record, None, true), (false, None));
     }
 

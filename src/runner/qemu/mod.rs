@@ -18,7 +18,7 @@ use serde_json::json;
 
 pub const PROGRAM: &str = "/usr/bin/qemu-system-x86_64";
 
-/// Denies new privileges, new programs, and changes of resource limits.
+/// Denies obsolete system calls, new privileges, new programs, and changes of priority, scheduling and CPU affinity.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /// File descriptors that QEMU inherits.

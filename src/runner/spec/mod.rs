@@ -20,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// The configuration without the values of the other fields.
+    /// The rest of the configuration. Values that the other fields have are reset, so that two specs can be compared.
     pub vm: VmConfig,
     /// Memory in bytes. QEMU requires whole MiB.
     pub ram: Bytes,
@@ -32,7 +32,7 @@ pub struct Spec {
     pub live: Live,
 }
 
-/// Values that a running VM follows.
+/// Values that can change while the VM runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     /// Number of CPUs.
@@ -130,7 +130,7 @@ impl Spec {
 
     /// Whether a running VM can follow the other configuration without a restart.
     pub fn differs_in_live_only(&self, other: &Self) -> bool {
-        // More CPUs than the maximum raise it. The condition of the CPUs reports that.
+        // More CPUs than the maximum raise the maximum. The condition `CpusInSync` then reports that a restart is needed.
         let raised = other.live.cpus > self.maximum_cpus;
         let maximum_cpus = if raised {
             self.maximum_cpus
@@ -228,8 +228,8 @@ fn check_whole_pages(vm: &VmConfig) -> Result<(), Invalid> {
     Err(Invalid::new("vm.maximumRam", problem))
 }
 
-/// The highest of the configured numbers. QEMU completes a partial topology with whole numbers
-/// only.
+/// The maximum number of CPUs: the highest of the configured numbers of CPUs. It must match the topology, because QEMU completes a
+/// partial topology with whole numbers only.
 fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
     let parts = [
         vm.sockets,

@@ -26,6 +26,9 @@ const POWER_OFF_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time for the guest agent alone, before the power button is pressed too.
 const AGENT_SHUTDOWN_TIMEOUT_MAX: Duration = Duration::from_secs(30);
 
+/// Delay between the first two presses of the power button.
+const PRESS_DELAY_MIN: Duration = Duration::from_secs(10);
+
 /// Time for a guest without an operating system, such as firmware that finds no disk. Its power button has no effect.
 const POWER_BUTTON_CHECK_DELAY: Duration = Duration::from_secs(10);
 
@@ -41,6 +44,8 @@ pub(super) struct Shutdown {
     pub(super) is_configured_time: bool,
     pub(super) agent_asked: bool,
     pub(super) press_at: Option<Duration>,
+    /// Delay after the next press of the power button. It grows up to a sixth of the time for the shutdown.
+    pub(super) press_delay: Duration,
     /// Time of the check whether the guest can react to its power button.
     pub(super) check_at: Option<Duration>,
     pub(super) force: StopMethod,
@@ -85,6 +90,7 @@ impl Shutdown {
             is_configured_time: guest_ran,
             agent_asked,
             press_at: None,
+            press_delay: PRESS_DELAY_MIN,
             check_at: None,
             force,
             force_at,

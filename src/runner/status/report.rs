@@ -41,7 +41,11 @@ impl Observed {
         VmReportStatus {
             observed_reset_request: self.reset_request,
             runner_version: env!("CARGO_PKG_VERSION").to_owned(),
-            cpus: if is_stopped { 0 } else { self.cpus.into() },
+            cpus: if is_stopped {
+                0
+            } else {
+                self.guest_cpus.unwrap_or(self.cpus).into()
+            },
             ram: if is_stopped {
                 "0".to_owned()
             } else {
@@ -147,6 +151,16 @@ mod tests {
         assert!(report.console_client.starts_with("fe80::1%eth0x"));
         assert_eq!(report.console_client.len(), HOST_MAX);
         assert!(!json!(report).to_string().contains("\\n"));
+    }
+
+    #[test]
+    fn reported_cpus_are_those_that_the_guest_uses() {
+        let mut observed = observed(Phase::Booted);
+        observed.cpus = 4;
+        let cpus = |observed: &Observed| observed.report(&[], Timestamp::UNIX_EPOCH).cpus;
+        assert_eq!(cpus(&observed), 4);
+        observed.guest_cpus = Some(3);
+        assert_eq!(cpus(&observed), 3);
     }
 
     #[test]

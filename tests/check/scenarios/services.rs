@@ -1,9 +1,10 @@
 //! The load balancer service: created, updated, deleted, and never taken over from another owner.
 
 use super::fake_api::{Fault, SERVICES, VMS};
-use super::world::{World, one_disk, request};
+use super::world::{CRASHED, World, one_disk, request};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use vm_operator::k8s::key::ObjectKey;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
 fn set_load_balancer(world: &mut World, setting: LoadBalancerService) {
@@ -219,4 +220,50 @@ async fn a_refused_service_is_told_and_tried_again_later() {
     );
     world.settle().await;
     assert_eq!((note(&world), world.api.list(SERVICES).len()), (None, 1));
+}
+
+/// An internal error is the response of the API server if a webhook does not answer.
+#[tokio::test]
+async fn exit_of_a_pod_is_recorded_while_a_webhook_for_services_does_not_answer() {
+    let world = with(one_disk());
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    world.api.remove(SERVICES, "vm");
+    let collection = format!("POST {SERVICES}");
+    world
+        .api
+        .reject_creation(Some((&collection, 500, "failed calling webhook")));
+    world.end(CRASHED, 1000);
+    world.reconcile().await.unwrap_err();
+    let restarts = world.vm().status.unwrap().restarts.unwrap();
+    assert_eq!(
+        (restarts.attempts, restarts.reason.as_str()),
+        (1, "QemuCrashed")
+    );
+}
+
+#[tokio::test]
+async fn repeated_internal_error_of_the_api_server_is_reported() {
+    let world = with(one_disk());
+    let collection = format!("POST {SERVICES}");
+    world
+        .api
+        .reject_creation(Some((&collection, 500, "failed calling webhook")));
+    let key = ObjectKey::of(&world.vm());
+    for failures in 1..=4 {
+        world.deliver();
+        world.reconcile().await.unwrap_err();
+        world.ctx.states.failed(&key);
+        let conditions = world.vm().status.map(|status| status.conditions);
+        let ready = conditions.and_then(|all| all.into_iter().find(|it| it.type_ == "Ready"));
+        let reported = ready.map(|ready| (ready.reason, ready.message));
+        let is_reported = reported.is_some_and(|(reason, message)| {
+            reason == "Rejected" && message.contains("failed calling webhook")
+        });
+        assert_eq!(is_reported, failures > 3, "after {failures} failures");
+    }
+    world.api.reject_creation(None);
+    world.settle().await;
+    assert_eq!(world.ready().0, "Starting");
 }

@@ -130,7 +130,7 @@ pub const RULES: &[Rule] = &[
     value(
         "spec.image.version",
         "self.matches(r'^[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}$')",
-        "must be an image tag: up to 128 letters, digits, -, _ and ., with no - or . in front",
+        "must be an image tag: at most 128 characters from A-Z, a-z, 0-9 and _.- that begin with a letter, a digit or _",
     ),
     value("spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
     value("spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),

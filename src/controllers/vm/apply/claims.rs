@@ -1,5 +1,5 @@
-//! (client) PVCs: created if they are missing, resized if the spec requests it. Nothing else of a PVC is written, and
-//! no PVC is deleted.
+//! (client) PVCs: created if they are missing; size and attributes class follow the spec. Nothing else of a PVC is written, and no
+//! PVC is deleted.
 
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;

@@ -2,12 +2,12 @@
 //!
 //! | kind | writes | reason |
 //! |---|---|---|
-//! | PVCs | created once; resized by a patch | nothing else of a PVC can change; PVCs are never deleted |
+//! | PVCs | created once; size and attributes class are patched | Kubernetes rejects changes of the other fields; PVCs are never deleted |
 //! | Secret | created once | the user may change the password |
 //! | Service | created; patched if it differs; deleted if it is not desired | it follows spec and configuration |
 //! | ConfigMap | created; patched if it differs | it follows the spec |
 //! | download pods | created for each attempt; deleted by UID | each pod is one attempt; the image repository's annotation records the success |
-//! | Pod | created once; deleted by UID; annotations patched, resources resized | nothing else of a pod can change |
+//! | Pod | created once; deleted by UID; annotations patched, resources resized | all other changes need a restart |
 //!
 //! The deletion of a pod comes first, so that no other failed write prevents a VM from stopping. The objects that a pod
 //! refers to come next, all at once, then the pod: a pod is created only from `Objects<Applied>`. Objects of other
@@ -79,7 +79,7 @@ async fn apply_objects(
     Ok(conditions.collect())
 }
 
-/// Deletes the pod, or stops the VM, if the decision says so. Neither needs another object.
+/// Deletes the pod, or sets `spec.vm.state` to `Stopped`, if that is the decision. Neither needs another object.
 async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Result<(), Error> {
     let writer = ctx.writer();
     match decision {

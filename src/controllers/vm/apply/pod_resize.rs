@@ -114,7 +114,7 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
         let details = pending
             .message
             .as_deref()
-            .unwrap_or("the kubelet gives no details");
+            .unwrap_or("the kubelet reports no cause");
         return Some(match pending.reason.as_deref() {
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,

@@ -8,7 +8,7 @@
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
-//! | [`unnamed_disks`] | (pure) disks with PVCs that depend on the order of the disks |
+//! | [`unnamed_disks`] | (pure) disks without a name, whose position selects the PVC |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
@@ -38,8 +38,8 @@ pub const EXPLAIN_DELAY: Duration = Duration::from_secs(10);
 /// node that starts many VMs.
 pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The next step if the operator's configuration causes a rejection by Pod Security. Pods of VMs comply with
-/// `restricted`, except with these settings.
+/// The next step if none of the VM's fields explains the rejection by Pod Security. With these settings, pods of VMs do not comply
+/// with the level `restricted`.
 const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's \
     ConfigMap, or run the VM in a namespace with a Pod Security level that admits it; see docs/security.md";
 
@@ -151,7 +151,8 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     Some(next_check(start, observed.now))
 }
 
-/// The interval grows with the wait, because each check lists events of the pod. One check is at [`SILENCE_TIMEOUT`].
+/// Time until the next check of a pod that does not start. The interval grows with the wait, because each check lists events of the
+/// pod. One check is at [`SILENCE_TIMEOUT`].
 fn next_check(start: Timestamp, now: Timestamp) -> Duration {
     let waited = since(start, now);
     let interval = waited.clamp(EXPLAIN_DELAY, SILENCE_TIMEOUT);

@@ -68,7 +68,7 @@ pub async fn sweep(
         if before.contains(&uid) {
             tracing::info!(
                 pod = name,
-                "deleting a download pod, because no running VM needs its image"
+                "deleting a download pod, because no running VM needs the disk image that it downloads"
             );
             let deleted = ctx
                 .writer()

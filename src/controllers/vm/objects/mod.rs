@@ -23,7 +23,7 @@ use serde_json::json;
 pub struct Prepared;
 
 /// The objects of one VM. The step `apply` destructures them without `..`, so that a new kind of object that is never applied does not
-/// compile. Only objects in its stage `Applied` can create a pod.
+/// compile. A pod is created only from `Objects<Applied>`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objects<Stage = Prepared> {
     /// The PVC of the namespace's image repository, if it has to be created.
@@ -42,11 +42,11 @@ pub struct Objects<Stage = Prepared> {
     pub display_secret: Option<Secret>,
     /// The Service of type `LoadBalancer`, if the VM has one.
     pub service: Option<Service>,
-    /// The pod without its template hash: see [`with_template_hash`], and without its identity: see [`with_identity`].
+    /// The pod without template hash and identity. [`with_template_hash`] and [`with_identity`] add them.
     pub pod: Pod,
     /// Values in the environment of a new pod. The UIDs of PVCs are empty until the PVCs are applied.
     pub identity: PodIdentity,
-    /// The stage.
+    /// [`Prepared`] or [`Applied`].
     pub stage: Stage,
 }
 
@@ -118,7 +118,7 @@ fn config_map(plan: &Plan) -> ConfigMap {
         .map(|retained| serde_json::to_string(retained).unwrap_or_default());
     let annotations =
         instance.map(|instance| [(names::ANNOTATION_INSTANCE_ID.to_owned(), instance)].into());
-    // For people only, in the place of the Java VM-Operator. The runner's configuration has the level.
+    // No program reads this key. It is where people know it from the Java VM-Operator. The runner's configuration has the level.
     let logging = plan
         .logging_properties
         .clone()

@@ -128,8 +128,8 @@ fn config_volume(plan: &Plan) -> Volume {
     projected(CONFIG, sources)
 }
 
-/// A volume of its own: without one of its Secrets, the kubelet stops updating a volume, and users may delete these Secrets after
-/// the first start of the guest.
+/// The volume with the Secrets of the cloud-init seed. It is separate from the volume of the configuration: users may delete these
+/// Secrets after the first start of the guest, and the kubelet does not update a volume with a missing Secret.
 fn seed_volume(plan: &Plan) -> Option<Volume> {
     let source = |(file, from): &(&str, SecretKeyRef)| VolumeProjection {
         secret: Some(SecretProjection {

@@ -61,7 +61,7 @@ pub struct Plan {
     pub has_cd_drive: bool,
     /// Name of the PVC for runner data.
     pub runner_data_claim: String,
-    /// Whether the VM has run since the creation of that PVC, so that its runner has written to it.
+    /// Whether the VM has run since the PVC for runner data was created, so that a runner has written to the PVC.
     pub has_used_runner_data: bool,
     /// Storage class of the PVC for runner data.
     pub runner_data_class: Option<String>,
@@ -75,7 +75,7 @@ pub struct Plan {
     pub repository_is_read_only: bool,
     /// CD images by URL, with the next step of each download.
     pub fetches: Vec<Fetch>,
-    /// The files in the drives of these images, and whether the start waits for one.
+    /// The files of the CD images by URL, and whether the start waits for the download of one.
     pub media: Media,
     /// The configuration of download pods, if the VM has images by URL.
     pub fetch_settings: Option<Box<settings::Reconciler>>,
@@ -102,7 +102,7 @@ fn invalid<T>(
     })
 }
 
-/// Plans the VM.
+/// Merges all defaults and checks all values.
 ///
 /// # Errors
 /// If a value cannot be used.
@@ -173,8 +173,8 @@ fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {
         .collect()
 }
 
-/// Whether the VM has run since the creation of the PVC. The condition `Running` has no other transitions, and a new object has the
-/// transition time 0.
+/// Whether the VM has run since the creation of the PVC. The condition `Running` changes only when the VM starts or stops, and its
+/// transition time on a new VM is 0. So each transition after the creation of the PVC means that the VM has run.
 fn has_used(observed: &Observed, claim: &str) -> bool {
     let created = observed
         .claims
@@ -195,7 +195,7 @@ fn display_secret(observed: &Observed, name: &str) -> (Option<String>, bool) {
     (present.or(generated), generate)
 }
 
-/// An existing PVC counts, because its access modes cannot change.
+/// Whether no pod can write to the image repository. The access modes of an existing PVC count, because they cannot change.
 fn repository_is_read_only(observed: &Observed, settings: &settings::Reconciler) -> bool {
     let modes = match &observed.image_repository {
         Some(claim) => &claim.spec.access_modes[..],

@@ -4,6 +4,9 @@ use crate::api::conditions::{self, ConditionReason};
 use crate::api::vm::VirtualMachineStatus;
 use crate::controllers::vm::observe::RunnerEvent;
 
+/// The note of the event about a reset of the guest.
+pub(super) const RESET_NOTE: &str = "the guest was reset";
+
 /// The events about the changes from one status to the next. Each is about a value in the status, so that a restart of the operator
 /// repeats none.
 pub(super) fn changes(
@@ -84,7 +87,7 @@ fn phase_change(
         is_warning: false,
     };
     match reason {
-        _ if after_reset => Some(started("the guest was reset".to_owned())),
+        _ if after_reset => Some(started(RESET_NOTE.to_owned())),
         VmStarted | VmBooted if ran => None,
         VmStarted | VmBooted => Some(started("QEMU runs the guest".to_owned())),
         _ if before == after.reason => None,

@@ -84,7 +84,12 @@ pub fn stopped_by_cluster(pod: &PodView) -> Option<(String, String)> {
         Some("Terminated" | "NodeShutdown" | "Shutdown") => {
             return Some(end("NodeShutdown", "the node of the pod was shut down"));
         }
-        Some(reason) => return Some(end(reason, "Kubernetes gives no details")),
+        Some(reason) => {
+            return Some(end(
+                reason,
+                "Kubernetes does not report why the pod has failed",
+            ));
+        }
         None => {}
     }
     let target = pod
@@ -122,7 +127,7 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
                     "the kernel killed a process of the pod because the pod ran out of memory; raise the memory limit in \
                      spec.resources of the VM, or remove spec.resources"
                 }
-                _ => "the kubelet gives no details",
+                _ => "the kubelet does not report why the container has exited",
             };
             (
                 reason.to_owned(),
@@ -200,7 +205,7 @@ mod tests {
             (
                 failed(json!({"reason": "NodeLost"})),
                 "NodeLost",
-                "no details",
+                "does not report why the pod",
             ),
             (
                 failed(json!({"reason": "Terminated", "message": "imminent node shutdown"})),
@@ -224,7 +229,11 @@ mod tests {
                 "reboot",
             ),
             (killed("Unknown", 255), "NodeRebooted", "reboot"),
-            (killed("StartError", 128), "StartError", "no details"),
+            (
+                killed("StartError", 128),
+                "StartError",
+                "does not report why the container",
+            ),
             (killed("Error", 137), "RunnerKilled", "code 137"),
             (ended("garbled {", 5), "RunnerKilled", "garbled {"),
             (

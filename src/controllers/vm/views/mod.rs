@@ -35,7 +35,7 @@ pub struct PodView {
 #[allow(missing_docs)]
 pub struct PodSpecView {
     pub containers: Box<[ContainerSpecView]>,
-    /// Empty until the pod is scheduled.
+    /// None until the pod is scheduled.
     pub node_name: Option<String>,
     pub service_account_name: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
@@ -113,7 +113,7 @@ pub struct PodConditionView {
 #[allow(missing_docs)]
 pub struct ContainerView {
     pub name: String,
-    /// The image of the pod's spec.
+    /// The image as the kubelet reports it.
     pub image: String,
     pub state: ContainerState,
 }
@@ -167,7 +167,7 @@ pub struct ClaimView {
 pub struct ClaimSpecView {
     /// For example `ReadWriteOnce`.
     pub access_modes: Box<[String]>,
-    /// Empty if the PVC is for a volume that was provisioned statically.
+    /// An empty string excludes dynamic provisioning. None means the default class, until Kubernetes sets it.
     pub storage_class_name: Option<String>,
     /// `Block` or `Filesystem`.
     pub volume_mode: Option<String>,
@@ -310,7 +310,7 @@ pub struct ReportView {
     pub status: Option<Box<VmReportStatus>>,
 }
 
-/// Labels and owners of all reports would take megabytes.
+/// Reads name, namespace and resource version only. Labels and owners of all reports would take megabytes.
 fn key_and_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let read = metadata(deserializer)?;
     Ok(ObjectMeta {

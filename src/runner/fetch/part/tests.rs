@@ -1,10 +1,15 @@
 use super::*;
 
+/// The locked part. A child process of another test can have the descriptor of the lock between its fork and its exec.
 fn ours(target: &Path, with_sha256: bool) -> Box<Part> {
-    match Part::claim(target, with_sha256).unwrap() {
-        Claim::Locked(part) => part,
-        Claim::Complete(_) | Claim::LockedByOther(_) => panic!("not ours"),
+    for _ in 0..1000 {
+        match Part::claim(target, with_sha256).unwrap() {
+            Claim::Locked(part) => return part,
+            Claim::Complete(_) => panic!("the part is complete"),
+            Claim::LockedByOther(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+        }
     }
+    panic!("another process has locked the part");
 }
 
 fn tag() -> Option<Validator> {

@@ -136,7 +136,7 @@ impl Keeper {
         }
     }
 
-    /// The guest keeps the CPU. Returns the problem that the runner then reports.
+    /// Simulates a guest that rejects the removal of the CPU. Returns the problem that the runner reports.
     async fn refuse(&mut self) -> Problem {
         self.rig.wishes.send_modify(|desired| {
             desired.unplug_rejections = BTreeMap::from([(

@@ -165,6 +165,10 @@ const CLAIMS: &[Claim] = &[
         ]),
     ),
     (
+        "an image of the Java VM-Operator's runner",
+        Ok(&["rights_beyond_restricted_need_an_image_that_the_administrator_trusts"]),
+    ),
+    (
         "**`tap` networks**",
         Ok(&[
             "vms_on_a_bridge_of_their_node_reach_each_other",
@@ -181,6 +185,10 @@ const CLAIMS: &[Claim] = &[
     (
         "**`accelerator.privileged`**",
         Ok(&["nobody_has_a_privilege_and_qemu_is_confined"]),
+    ),
+    (
+        "**An image of the Java VM-Operator's runner**",
+        Ok(&["rights_beyond_restricted_need_an_image_that_the_administrator_trusts"]),
     ),
     ("A guest on a bridge is", Err(NOT_OURS)),
     (
