@@ -66,7 +66,7 @@ fn a_guest_that_powers_itself_off_stays_off_where_that_is_wanted() {
         );
         assert_eq!(ready_reason(&vm.now()), "Stopped");
 
-        // A new request to run starts it.
+        // The state Running starts the VM again, after the other VM has released its memory.
         other.set_state("Stopped").await;
         other.pod_gone(SHUTDOWN).await;
         vm.set_state("Running").await;

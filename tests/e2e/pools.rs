@@ -192,7 +192,7 @@ fn restart_between_two_users_leaves_nothing_of_the_session() {
         start_agent(&vm).await;
         requests(&vm, "login:carla").await;
         is_logged_in(&vm, "carla").await;
-        // In no version of the VM, the next user has it before its restart.
+        // No version of the VM is assigned to the next user before the restart is complete.
         for seen in space.vms.history("vm") {
             let status = &seen.object["status"];
             if status["assignment"]["user"] == "carla" {

@@ -1,6 +1,6 @@
 //! `spec.vm`: hardware and desired state of the VM.
 
-use crate::api::vm::memory::Memory;
+use crate::api::vm::memory_backing::Memory;
 use k8s_openapi::api::core::v1::{TypedLocalObjectReference, TypedObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;

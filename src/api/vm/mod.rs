@@ -13,7 +13,7 @@
 mod bounds;
 mod cloud_init;
 mod machine;
-mod memory;
+mod memory_backing;
 pub mod names;
 pub mod rules;
 mod status;
@@ -21,7 +21,7 @@ mod status;
 pub use bounds::*;
 pub use cloud_init::*;
 pub use machine::*;
-pub use memory::*;
+pub use memory_backing::*;
 pub use status::*;
 
 use k8s_openapi::api::core::v1::{
@@ -178,7 +178,8 @@ impl VirtualMachineSpec {
         self.vm.powerdown_timeout.saturating_add(10)
     }
 
-    /// Termination grace period of a new pod, in seconds.
+    /// Grace period of the pod in seconds, at its creation and at its deletion: the shutdown period, and a reserve before the
+    /// kubelet kills the runner.
     #[must_use]
     pub fn grace_period(&self) -> i64 {
         self.shutdown_period().saturating_add(5)

@@ -269,7 +269,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
         (pod.host_network, pod.restart_policy.as_deref()),
         (None, Some("Never"))
     );
-    // Another seed is another instance. The adopted instance ID is not kept.
+    // A change of the cloud-init data gives the VM a new instance ID. The adopted one is removed.
     let patch = json!({"spec": {"cloudInit": {"userData": {"hostname": "other"}}}});
     vms.patch("vm", &PatchParams::default(), &Patch::Merge(patch))
         .await

@@ -16,12 +16,12 @@
 //! | `generated` | thousands of objects that the Java VM-Operator can run |
 //! | `status` | the owners of status fields |
 //! | `monitoring` | the objects of `deploy/monitoring`, and a scrape of an operator |
-//! | `roles` | the ClusterRoles for users of VMs |
+//! | `user_roles` | the ClusterRoles for users of VMs |
 //! | `settings` | changes of the operator's configuration file |
 //! | `adoption` | adoption of running VMs of the Java VM-Operator |
 //! | `leader` | leader election of two operator processes |
 //! | `policy` | the permissions of the token of a runner that writes to its VM |
-//! | `pool_definitions` | an operator on a server without the definitions of pools |
+//! | `missing_definitions` | an operator on a server without the definitions of pools |
 //! | `pools` | two controllers of pools that both write, and the rules of the definitions |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
@@ -37,15 +37,15 @@ mod definitions;
 mod examples;
 mod generated;
 pub mod leader;
+mod missing_definitions;
 mod monitoring;
 mod objects;
 mod policy;
-mod pool_definitions;
 mod pools;
 mod ratcheting;
 mod reports;
-mod roles;
 mod services;
 mod settings;
 mod status;
+mod user_roles;
 pub mod world;

@@ -20,7 +20,7 @@ use vm_operator::k8s::tasks::Tasks;
 
 const VERSION: &str = "vmoperator.jdrupes.org/v1";
 
-/// Starts a controller that always leads.
+/// Starts the controllers of pools and of their orphans, without leader election.
 fn start(world: &World) -> JoinHandle<()> {
     let cluster = Cluster::new(world.client.clone(), pool::MANAGER);
     let ctx = Arc::new(Context::new(cluster, world.namespace.clone()));

@@ -33,7 +33,7 @@ pub fn specs(seed: u64) -> Vec<Value> {
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let generated = generator::specs(bytes, 400);
     let examples = examples();
-    // Fields that only the examples have must be frequent enough.
+    // Some fields are only in the examples. They are repeated so that a random choice reaches these fields.
     let specs = generated
         .into_iter()
         .chain(examples.iter().cycle().take(100).cloned())

@@ -29,7 +29,7 @@ fn without_time(line: &str) -> String {
     }
 }
 
-/// Without this, a seed would not repeat a failure.
+/// The seed in the message of a failure is useful only if equal seeds give equal runs.
 #[test]
 fn a_seed_repeats_every_step_of_a_run() {
     let simulation = Simulation::new(&vms::CONTROLLER);

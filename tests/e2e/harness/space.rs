@@ -204,7 +204,7 @@ impl Space {
         kubectl::try_run(&[&["--namespace", &self.name], args].concat()).await
     }
 
-    /// The operator's pod, once it is ready and is none of those.
+    /// Waits until an operator pod with another UID than these is ready, and returns the pod.
     pub async fn operator_other_than(&self, uids: &[String]) -> Value {
         eventually("the operator is ready", 60, async || {
             let pods = self.pods.all().into_iter();

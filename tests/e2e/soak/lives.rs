@@ -150,7 +150,7 @@ impl Lives {
             .then(|| format!("{verb} of pod {name} at {at}, which is of no VM of that name"))
     }
 
-    /// All violations. `deeds` has the operator's writes to pods: verb, name and time.
+    /// All violations. `done` has the operator's writes to pods: verb, name and time.
     fn all_wrong<'a>(
         &self,
         done: impl Iterator<Item = (&'a str, &'a str, Timestamp)>,

@@ -95,7 +95,7 @@ pub struct Started {
     pub busy_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// The history of a run.
+/// The course of a run, by which [`Controller::judge`] finds violations of the invariants.
 pub struct History {
     /// Each state of each object, in order.
     pub history: Vec<Entry>,
@@ -122,7 +122,7 @@ pub enum Step {
 
 /// A sequence of steps.
 pub struct Scenario {
-    /// Its name.
+    /// The name in the output and in `FAULTS_ONLY` and `FAULTS_CASE`.
     pub name: &'static str,
     /// The spec of the controller's object, as JSON.
     pub spec: &'static str,

@@ -161,7 +161,7 @@ impl Simulation {
             .unwrap_or_else(|panic| Err(format!("{}: {}", scenario.name, text(&*panic))))
     }
 
-    /// A run with faults.
+    /// Runs the scenario with these faults. A panic is a broken run.
     pub fn with_faults(
         &self,
         seed: u64,

@@ -242,6 +242,7 @@ pub fn compare(node: &Node, old: Option<&Value>, new: Option<&Value>) -> Differe
 
 type Children<'a> = BTreeMap<String, (&'a Node, Option<&'a Value>, Option<&'a Value>)>;
 
+/// The elements of both values by their names, without equal fields.
 fn children<'a>(
     node: &'a Node,
     form: Form,
@@ -249,10 +250,12 @@ fn children<'a>(
     new: Option<&'a Value>,
 ) -> Children<'a> {
     let mut children = Children::new();
+    let other = |name: &String, is_new: bool| if is_new { old } else { new }?.get(name);
     for (value, is_new) in [(old, false), (new, true)] {
         let elements: Vec<(String, &Node, &Value)> = match (form, value) {
             (Form::Fields, Some(Value::Object(fields))) => fields
                 .iter()
+                .filter(|(name, value)| other(name, is_new) != Some(*value))
                 .map(|(name, value)| (field(name), node.field(name), value))
                 .collect(),
             (Form::Items, Some(Value::Array(items))) => items

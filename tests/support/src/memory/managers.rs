@@ -80,31 +80,47 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     };
 }
 
+/// Fields of the metadata that have no owner.
+const WITHOUT_OWNER: [&str; 11] = [
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generateName",
+];
+
+/// A copy of the object without these fields.
+fn without(object: &Value, fields: &[&str], metadata: &[&str]) -> Value {
+    let copy = |value: &Value, omitted: &[&str]| match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(name, _)| !omitted.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+        other => other.clone(),
+    };
+    let Value::Object(map) = object else {
+        return object.clone();
+    };
+    let part = |(name, value): (&String, &Value)| match name.as_str() {
+        "metadata" => (name.clone(), copy(value, metadata)),
+        _ => (name.clone(), value.clone()),
+    };
+    map.iter()
+        .filter(|(name, _)| !fields.contains(&name.as_str()))
+        .map(part)
+        .collect()
+}
+
 /// The object without fields that have no owner.
 fn owned_part(object: &Value) -> Value {
-    let mut object = object.clone();
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("apiVersion");
-        fields.remove("kind");
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for name in [
-            "name",
-            "namespace",
-            "creationTimestamp",
-            "selfLink",
-            "uid",
-            "generation",
-            "managedFields",
-            "resourceVersion",
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "generateName",
-        ] {
-            metadata.remove(name);
-        }
-    }
-    object
+    without(object, &["apiVersion", "kind"], &WITHOUT_OWNER)
 }
 
 /// `metadata` itself has no owner.
@@ -247,21 +263,18 @@ fn shown(entry: &Entry) -> String {
 
 /// Whether two objects differ by more than the times of their managed fields.
 pub fn differ(a: &Value, b: &Value) -> bool {
-    let managed = |object: &Value| {
-        read(object)
-            .into_iter()
-            .map(|e| (e.manager, e.set))
-            .collect::<Vec<_>>()
-    };
-    let rest = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-            metadata.remove("resourceVersion");
+    if a["metadata"]["managedFields"] != b["metadata"]["managedFields"] {
+        let managed = |object: &Value| {
+            read(object)
+                .into_iter()
+                .map(|e| (e.manager, e.set))
+                .collect::<Vec<_>>()
+        };
+        let (a, b) = (managed(a), managed(b));
+        if a.len() != b.len() || a.iter().any(|m| !b.contains(m)) {
+            return true;
         }
-        object
-    };
+    }
+    let rest = |object| without(object, &[], &["managedFields", "resourceVersion"]);
     rest(a) != rest(b)
-        || managed(a).iter().any(|m| !managed(b).contains(m))
-        || managed(a).len() != managed(b).len()
 }

@@ -89,7 +89,7 @@ impl Server {
         let clock = Clock::new();
         let state = State {
             store: Store::default(),
-            resources: resource::built_in().into_iter().map(Arc::new).collect(),
+            resources: resource::BUILT_IN.clone(),
             unknown: BTreeSet::new(),
             seen: BTreeMap::new(),
             drawn: 0,

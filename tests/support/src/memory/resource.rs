@@ -2,7 +2,7 @@
 
 use super::schema::Node;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A kind of objects.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl Resource {
 
 /// Group, version, plural, kind, and the letters of its properties: `n`amespaced, `s`tatus, `g`eneration,
 /// `u`nconditional update, `r`eturns the deleted object.
-const BUILT_IN: [(&str, &str, &str, &str, &str); 12] = [
+const KINDS: [(&str, &str, &str, &str, &str); 12] = [
     ("", "v1", "pods", "Pod", "nsgur"),
     (
         "",
@@ -104,7 +104,10 @@ const BUILT_IN: [(&str, &str, &str, &str, &str); 12] = [
 ];
 
 /// The built-in kinds.
-pub fn built_in() -> Vec<Resource> {
+pub static BUILT_IN: LazyLock<Vec<Arc<Resource>>> =
+    LazyLock::new(|| built_in().into_iter().map(Arc::new).collect());
+
+fn built_in() -> Vec<Resource> {
     let resource = |(group, version, plural, kind, has): (&str, &str, &str, &str, &str)| Resource {
         group: group.to_owned(),
         version: version.to_owned(),
@@ -118,7 +121,7 @@ pub fn built_in() -> Vec<Resource> {
         custom: false,
         schema: Arc::new(super::schema::built_in(kind)),
     };
-    BUILT_IN.into_iter().map(resource).collect()
+    KINDS.into_iter().map(resource).collect()
 }
 
 /// The kind that a CustomResourceDefinition defines, in its first served version.

@@ -213,16 +213,15 @@ fn is_released(object: &Value) -> bool {
 }
 
 /// The part of the object with changes that the generation counts.
-fn content(resource: &Resource, object: &Value) -> Value {
+fn content<'a>(resource: &Resource, object: &'a Value) -> Vec<(&'a str, &'a Value)> {
     if !resource.custom {
-        return object["spec"].clone();
+        return vec![("spec", &object["spec"])];
     }
-    let mut object = object.clone();
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("metadata");
-        fields.remove("status");
-    }
-    object
+    let fields = object.as_object().into_iter().flatten();
+    fields
+        .map(|(name, value)| (name.as_str(), value))
+        .filter(|(name, _)| !matches!(*name, "metadata" | "status"))
+        .collect()
 }
 
 fn change_missing(state: &mut State, call: &Call, key: &Key) -> Result<Answer, Failure> {
