@@ -1,7 +1,6 @@
 //! The errors of a reconcile, and the delay before the next one.
 
 use crate::k8s::retry;
-use std::borrow::Cow;
 use std::time::Duration;
 
 /// The longest delay while the API server is unavailable, or while another program keeps writing first.
@@ -16,7 +15,7 @@ pub enum Error {
         /// The verb of the request.
         verb: &'static str,
         /// Kind of the object.
-        kind: Cow<'static, str>,
+        kind: Box<str>,
         /// Name of the object.
         name: String,
         /// The cause.
@@ -178,7 +177,7 @@ mod tests {
             );
         }
         let foreign = Error::OwnedByOther {
-            kind: "Pod".into(),
+            kind: "Pod",
             name: "a".to_owned(),
             owner: None,
         };

@@ -24,7 +24,7 @@ fn failed<K: Resource<DynamicType = ()>>(
 ) -> impl FnOnce(kube::Error) -> Error {
     move |source| Error::Api {
         verb,
-        kind: K::kind(&()),
+        kind: K::kind(&()).into(),
         name: name.to_owned(),
         source,
     }
