@@ -188,7 +188,8 @@ use_empty_cache() {
     export VMOP_CACHE=$kept/${TREE:-uncommitted}
     mkdir -p "$VMOP_CACHE"
     [[ -n $TREE ]] || "$REPO/tests/cache" empty
-    find "$kept" -mindepth 1 -maxdepth 1 ! -name "${VMOP_CACHE##*/}" -exec rm -rf --one-file-system {} +
+    # The locks of this cache may be held by a run in another checkout.
+    find "$kept" -mindepth 1 -maxdepth 1 ! -name "${VMOP_CACHE##*/}" ! -name "${VMOP_CACHE##*/}.locks" -exec rm -rf --one-file-system {} +
 }
 
 # The prerequisites of the part, which are quick if they exist.

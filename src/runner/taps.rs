@@ -16,8 +16,8 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 format!("{key}: the runner cannot open {TUN} as uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: the runner cannot create a tap device: {error}; run the pod with the capability NET_ADMIN and the \
-                 command {}",
+                "{key}: the runner cannot create a tap device: {error}; add the capability NET_ADMIN to the container, and set \
+                 its command to {}",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {

@@ -54,7 +54,7 @@ impl PoolMetrics {
         );
         registry.register(
             "pool_conflicts",
-            "Writes of the pool controller that the API server has rejected because of an earlier write",
+            "Writes of the pool controller that the API server has rejected with a conflict (409), because the object had changed",
             metrics.conflicts.clone(),
         );
         metrics

@@ -180,7 +180,7 @@ fn the_command_prints_each_step_of_the_check() {
         "query the version of the KVM interface: ok",
         "create a VM: ok",
         "create a vCPU: ok",
-        "run instructions in real mode: ok",
+        "run a program in real mode: ok",
         "KVM works",
     ];
     assert_eq!((code, text.lines().count()), (0, steps.len()), "{text}");
@@ -191,7 +191,7 @@ fn the_command_prints_each_step_of_the_check() {
     let last = text.lines().last().unwrap_or_default();
     match code {
         0 => assert!(
-            text.contains("execute XSAVE and XRSTOR in 64-bit mode: ok"),
+            text.contains("run XSAVE and XRSTOR in 64-bit mode: ok"),
             "{text}"
         ),
         69 => assert!(

@@ -232,10 +232,10 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// File name of the Java VM-Operator's template. This field has no effect.
+    /// This field has no effect. In the Java VM-Operator, it is the file name of its runner's template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Whether the template is copied at each start. This field has no effect.
+    /// This field has no effect. The Java VM-Operator copies its runner's template again at each start if it is true.
     #[serde(default = "default_true")]
     pub update: bool,
 }

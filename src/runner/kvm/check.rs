@@ -48,11 +48,11 @@ impl Step {
             Self::Interface => "query the version of the KVM interface",
             Self::CreateVm => "create a VM",
             Self::CreateVcpu => "create a vCPU",
-            Self::RealMode => "run instructions in real mode",
-            Self::LongMode => "execute instructions in 64-bit mode",
-            Self::Fninit => "execute FNINIT in 64-bit mode",
-            Self::Cmpxchg16b => "execute CMPXCHG16B in 64-bit mode",
-            Self::Xsave => "execute XSAVE and XRSTOR in 64-bit mode",
+            Self::RealMode => "run a program in real mode",
+            Self::LongMode => "run a program in 64-bit mode",
+            Self::Fninit => "run FNINIT in 64-bit mode",
+            Self::Cmpxchg16b => "run CMPXCHG16B in 64-bit mode",
+            Self::Xsave => "run XSAVE and XRSTOR in 64-bit mode",
         }
     }
 

@@ -67,12 +67,12 @@ async fn a_failed_step_emulates_the_guest_or_ends_the_start_with_the_step() {
         ("Open", "", ConditionReason::KvmNotAvailable),
         (
             "RealMode",
-            "\"run instructions in real mode\": ",
+            "\"run a program in real mode\": ",
             ConditionReason::KvmDoesNotWork,
         ),
         (
             "Fninit",
-            "\"execute FNINIT in 64-bit mode\": ",
+            "\"run FNINIT in 64-bit mode\": ",
             ConditionReason::KvmDoesNotWork,
         ),
     ] {
@@ -118,7 +118,7 @@ async fn a_check_that_does_not_end_is_tried_once_more_and_then_unknown() {
     assert!(
         problem
             .message
-            .contains("the last check at the step \"execute instructions in 64-bit mode\""),
+            .contains("the last check at the step \"run a program in 64-bit mode\""),
         "{}",
         problem.message
     );

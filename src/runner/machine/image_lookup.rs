@@ -106,8 +106,8 @@ impl ImageLookup {
             Err(_) => {
                 self.pending.insert(image.to_owned(), lookup);
                 let message = format!(
-                    "{}: the image repository {} has not answered within {} s; if this persists, check \
-                     the storage server of the volume",
+                    "{}: the storage of the image repository {} has not answered within {} s; if this persists, check the \
+                     server of the storage",
                     image.display(),
                     self.repository.display(),
                     IMAGE_LOOKUP_TIMEOUT.as_secs()
