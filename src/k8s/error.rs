@@ -22,7 +22,7 @@ pub enum Error {
         source: kube::Error,
     },
     /// The name of a child is taken by an object that the primary object does not control.
-    #[error("{kind} {name} already exists, but does not belong to this object")]
+    #[error("{kind} {name} already exists, but has another owner or no owner")]
     OwnedByOther {
         /// Kind of the object.
         kind: &'static str,
@@ -32,7 +32,7 @@ pub enum Error {
         owner: Option<String>,
     },
     /// A child of a previous primary object with the same name still exists and will be deleted.
-    #[error("{kind} {name} of a deleted object with the same name still exists; {next}")]
+    #[error("{kind} {name} of a deleted owner still exists; {next}")]
     OwnedByPrevious {
         /// Kind of the object.
         kind: &'static str,

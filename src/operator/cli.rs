@@ -33,7 +33,7 @@ enum Command {
     },
     /// Print the custom resource definitions in YAML.
     Crds {
-        /// Directory for the output, with one file for each definition [default: standard output].
+        /// Directory for the output, with one file for each CRD [default: standard output].
         #[arg(long)]
         dir: Option<PathBuf>,
     },

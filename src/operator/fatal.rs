@@ -12,14 +12,15 @@ pub(super) enum Fatal {
     #[error("{0}")]
     Settings(#[from] SettingsError),
     #[error(
-        "cannot find the API server of a cluster: {0}; set KUBECONFIG to the path of a kubeconfig, or run in a pod of the cluster"
+        "cannot find the API server of a cluster: {0}; set KUBECONFIG to the path of a kubeconfig, or run the operator in a \
+         pod of the cluster"
     )]
     NoCluster(#[from] kube::config::InferConfigError),
     #[error("cannot create an API client: {0}")]
     Client(#[from] kube::Error),
     #[error(
-        "the namespace of the VMs is not configured; set /Manager./Controller.namespace in the configuration, or run in a pod \
-         of the cluster"
+        "the namespace of the VMs is not configured; set /Manager./Controller.namespace in the configuration, or run the \
+         operator in a pod of the cluster"
     )]
     NoNamespace,
     #[error("cannot serve HTTP on {0}: {1}; choose another address with --http")]

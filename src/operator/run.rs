@@ -46,8 +46,8 @@ pub(super) struct Run {
     /// Address of /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// Log level: error, warn, info, debug or trace; .level in the file logging.properties, in the configuration's
-    /// directory, has priority
+    /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
+    /// directory of the configuration file
     #[arg(long, default_value = "info")]
     log_level: LevelFilter,
     /// Log format: plain text, or one JSON object per line

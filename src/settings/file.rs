@@ -39,7 +39,8 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect here; for web consoles, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+        "this key has no effect in the operator; for web consoles of the Java VM-Operator, move the key to \
+         /Manager./Controller./Reconciler./DisplaySecretReconciler",
     ),
 ];
 

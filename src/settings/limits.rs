@@ -27,8 +27,8 @@ impl Reconciler {
             "ReadWriteOncePod",
         ];
         const MODE_LIST: &str = "use a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
-        const PROXY: &str = "use an address such as http://proxy.example.org:3128; write a proxy with user and password into \
-                             the Secret of proxySecret, as HTTP_PROXY or HTTPS_PROXY";
+        const PROXY: &str = "use an address such as http://proxy.example.org:3128; put an address with user and password \
+                             into the Secret that proxySecret names, under the key HTTP_PROXY or HTTPS_PROXY";
         const RESOURCE: &str =
             "use a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
         let Self {
@@ -133,12 +133,12 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "use false, because kvmResource already gives /dev/kvm to pods; or remove kvmResource",
+                "use false, or remove kvmResource; pods need only one of the two for /dev/kvm",
             ),
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "use auto or tcg; for kvm, also set kvmResource or privileged, which give /dev/kvm to pods",
+                "use auto or tcg; the value kvm needs kvmResource or privileged, which give /dev/kvm to pods",
             ),
             (
                 "tap.tunResource",

@@ -118,7 +118,7 @@ fn a_namespace_that_does_not_admit_a_tap_says_how_to_let_it() {
             "violates PodSecurity",
             "hostNetwork",
             "remove spec.vm.networks[",
-            "in a namespace with a Pod Security level that admits it",
+            "in a namespace with a Pod Security level that admits the VM's pod",
         ] {
             assert!(message.contains(text), "{text}: {message}");
         }

@@ -79,7 +79,7 @@ pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPool
         (Some(rejection), _) => rejection,
         (_, Some(invalid)) => {
             format!(
-                "spec.retention is invalid: {invalid}; until it is corrected, assignments of the pool do not expire"
+                "spec.retention is invalid: {invalid}; until spec.retention is corrected, assignments of the pool do not expire"
             )
         }
         _ => explanation(facts, &status, &uses, reason),
@@ -122,8 +122,8 @@ fn explanation(
             let expiries = uses.iter().filter(|(_, it)| *it == Use::Assigned);
             let next = expiries.filter_map(|(vm, _)| facts.expiry(vm)).min();
             let next = next.map_or_else(
-                || "no assignment expires at present".to_owned(),
-                |next| format!("the next assignment expires at {next}"),
+                || "no assignment has an expiry time at present".to_owned(),
+                |next| format!("the next expiry of an assignment is at {next}"),
             );
             sentences.push(format!(
                 "no VM is free: {} of {} VMs are assigned; {next}",
@@ -216,7 +216,7 @@ fn rejected(error: &Error) -> String {
         Some(403) => {
             "apply the manifests of the operator again, or change the policy or quota that rejects the request"
         }
-        _ => "correct the object, or the webhook that rejects the request",
+        _ => "correct the object that this message names, or the webhook that rejects the request",
     };
     format!("{error}; {next_step}")
 }

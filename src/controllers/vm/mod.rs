@@ -198,7 +198,7 @@ async fn delete_orphans(
     if waits_for_orphans {
         return (Err(error), None);
     }
-    tracing::warn!(%error, "cannot delete an object of a previous VM with the same name");
+    tracing::warn!(%error, "cannot delete an object of a deleted VM that had the same name as this VM");
     (applied, Some(ORPHAN_RETRY_DELAY))
 }
 

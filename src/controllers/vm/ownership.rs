@@ -44,9 +44,7 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
         }
         None => {
             let kind = kind.to_lowercase();
-            format!(
-                "delete it (kubectl delete {kind} {name}), or give this VM or its disk another name"
-            )
+            format!("run kubectl delete {kind} {name}, or give this VM or its disk another name")
         }
     }
 }
@@ -114,12 +112,12 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
         object.meta().deletion_timestamp.is_some(),
         object.finalizers(),
     ) {
-        (true, []) => Some("it is being deleted".to_owned()),
+        (true, []) => Some("the object is being deleted".to_owned()),
         (true, finalizers) => Some(format!(
-            "it is being deleted, and its finalizers delay the deletion: {}",
+            "the object is being deleted, and its finalizers delay the deletion: {}",
             finalizers.join(", ")
         )),
-        (false, _) => is_orphan(object, vm).then(|| "the operator deletes it".to_owned()),
+        (false, _) => is_orphan(object, vm).then(|| "the operator deletes the object".to_owned()),
     }
 }
 

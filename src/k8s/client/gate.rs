@@ -23,7 +23,7 @@ use tower::{BoxError, Layer, Service};
 
 /// A write of an operator without leadership. It was not sent.
 #[derive(Debug, thiserror::Error)]
-#[error("this operator is not the leader, so it must not write")]
+#[error("this operator is not the leader, so it must not write to the API server")]
 pub struct NotLeading;
 
 /// A client that counts requests and sends writes only while `leadership` says that this operator leads. The check is

@@ -34,7 +34,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ("replacedImages: [a, 1]", "replacedImages[1]: invalid type"),
         (
             "accelerator: {policy: kvm}",
-            "use auto or tcg; for kvm, also set kvmResource",
+            "use auto or tcg; the value kvm needs kvmResource",
         ),
         (
             "accelerator: {policy: xen}",
@@ -195,7 +195,7 @@ fn key_without_effect_is_a_warning() {
         ),
         (
             11,
-            "/DisplaySecretMonitor: this key has no effect here; for web consoles, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+            "/DisplaySecretMonitor: this key has no effect in the operator; for web consoles of the Java VM-Operator, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
         ),
     ] {
         let found = warnings

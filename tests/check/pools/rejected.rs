@@ -116,7 +116,9 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
     };
     let first = message().await;
     assert!(
-        first.ends_with("; correct the object, or the webhook that rejects the request"),
+        first.ends_with(
+            "; correct the object that this message names, or the webhook that rejects the request"
+        ),
         "{first}"
     );
     reconcile_once(&server, &ctx).await;

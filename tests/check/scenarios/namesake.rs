@@ -191,12 +191,12 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
     for (metadata, text) in [
         (
             shared(of_vm("before", "vm")),
-            "delete it (kubectl delete configmap vm)",
+            "run kubectl delete configmap vm, or",
         ),
         (of_another(of_vm("before", "vm")), "VM \"another\" uses"),
         (
             deleted(of_vm("before", "vm")),
-            "it is being deleted, and its finalizers delay the deletion: example.org/a, example.org/b",
+            "the object is being deleted, and its finalizers delay the deletion: example.org/a, example.org/b",
         ),
     ] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));

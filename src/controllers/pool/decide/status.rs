@@ -59,8 +59,8 @@ fn without_vm(
 pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
     let name = names::assignment(&claim.pool, &claim.user);
     let message = format!(
-        "the VmAssignment has the wrong name; the name for this pool and user is {name}. Delete the object, and create it \
-            again: vm-operator assignment POOL USER | kubectl apply -f -"
+        "the VmAssignment has the wrong name; for its pool and user, the name must be {name}. Delete the VmAssignment, \
+            and create a new one: vm-operator assignment POOL USER | kubectl apply -f -"
     );
     let status = without_vm(facts, claim, BoundReason::NameMismatch, message);
     report(claim, status, None)
@@ -133,8 +133,9 @@ fn status_of_bound(facts: &Facts, claim: &Claim, vm: &Vm) -> VmAssignmentStatus 
     let seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let mut message = format!("the user has VM {}", vm.id.name);
     if facts.pool.login && !names::is_login_allowed(&claim.user) {
-        message += "; the desktop agent in the guest does not log the user in, because of the name: use 1 to 64 letters, digits \
-            or . @ - _, begin with a letter, a digit or _, and do not use root";
+        message += "; because of the user's name, the desktop agent in the guest does not log the user in. A name can have up to \
+            64 letters, digits, dots, dashes, underscores and at signs. The first character must be a letter, a digit or an \
+            underscore, and the name must not be root";
     }
     VmAssignmentStatus {
         vm: claim.status.vm.clone(),

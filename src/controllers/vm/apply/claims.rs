@@ -94,11 +94,11 @@ async fn create_image_repository(
 }
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
-    tracing::warn!(%error, "cannot create the image repository, the PVC for CD images; VMs without a CD drive start without \
-        this PVC");
+    tracing::warn!(%error, "cannot create the PVC vmop-image-repository, which holds CD images; VMs without a CD drive start \
+        without this PVC");
     let diagnosis = diagnose::rejected(error, None);
     let message = format!(
-        "cannot create the image repository, the PVC for CD images; this VM starts without the PVC: {diagnosis}"
+        "cannot create the PVC vmop-image-repository, which holds CD images; this VM can start without the PVC. Cause: {diagnosis}"
     );
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();
@@ -231,7 +231,7 @@ async fn resize(
                 .rejected(&observed.key(), conditions::DISKS_IN_SYNC, now);
             let error = error.to_string().replace('\n', " ");
             Ok(Some(format!(
-                "{start}{error}; the operator retries when the VM changes, and {REJECTION_RETRY_TEXT}"
+                "{start}{error}; the operator retries the change of the PVC {REJECTION_RETRY_TEXT}, and when the VM's spec changes"
             )))
         }
         Err(error) => Err(error),

@@ -68,8 +68,8 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; the operator retries the change {REJECTION_RETRY_TEXT}, and a restart of the VM applies the \
-                     resources in any case"
+                    "{error}; the operator retries the change of the pod's resources {REJECTION_RETRY_TEXT}, and a restart of \
+                     the VM also applies the change"
                 ))),
             ))
         }
@@ -114,7 +114,7 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
         let details = pending
             .message
             .as_deref()
-            .unwrap_or("the kubelet reports no cause");
+            .unwrap_or("the kubelet does not report why the resize of the pod is pending");
         return Some(match pending.reason.as_deref() {
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,
@@ -126,7 +126,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
             _ => out_of_sync(
                 ConditionReason::Deferred,
                 format!(
-                    "the VM's node does not have the requested CPUs or memory at present ({details}); the kubelet retries"
+                    "the VM's node does not have the requested CPUs or memory at present ({details}); the kubelet retries \
+                     the resize of the pod"
                 ),
             ),
         });
@@ -146,8 +147,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
     let message = format!(
-        "another client of the API server has changed the resource {name} of the VM's pod, for which the operator has \
-         requested {amount}; stop that client"
+        "the operator has requested {amount} of the resource {name} for the VM's pod, but another client of the API server \
+         has changed the amount; stop this client"
     );
     Some(out_of_sync(ConditionReason::Differs, message))
 }

@@ -37,20 +37,20 @@ pub(super) async fn apply(
     let (reason, next) = match &error {
         Error::OwnedByPrevious { .. } => (
             ConditionReason::NameTaken,
-            "the operator then creates a new Service".to_owned(),
+            "the operator creates a new Service after the deletion of the old Service".to_owned(),
         ),
         Error::OwnedByOther { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
             (
                 ConditionReason::NameTaken,
                 format!(
-                    "{next}, or set spec.loadBalancerService of the VM to {{}}, which means no Service"
+                    "{next}, or set spec.loadBalancerService of the VM to {{}} for a VM without a Service"
                 ),
             )
         }
         _ => (
             ConditionReason::Rejected,
-            "correct spec.loadBalancerService, or the policy or quota that the message names"
+            "correct spec.loadBalancerService, or change the policy or quota that rejects the request"
                 .to_owned(),
         ),
     };

@@ -21,6 +21,6 @@ pub fn explain(decision: &Decision, notes: &[DesiredCondition]) -> Option<Diagno
         "the VM does not start yet, because it needs a CD image: {}",
         note.message
     );
-    let next_step = format!("at {until}, the VM starts without the image");
+    let next_step = format!("at {until}, the VM starts without the CD image");
     Some(Diagnosis::new(reason, problem, next_step))
 }

@@ -41,7 +41,7 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The next step if none of the VM's fields explains the rejection by Pod Security. With these settings, pods of VMs do not comply
 /// with the level `restricted`.
 const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's \
-    ConfigMap, or run the VM in a namespace with a Pod Security level that admits it; see docs/security.md";
+    ConfigMap, or run the VM in a namespace with a Pod Security level that admits the VM's pod; see docs/security.md";
 
 /// Prefix of the annotations with which a pod selects an AppArmor profile.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -63,7 +63,7 @@ fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
         return POD_SECURITY_SETTINGS.to_owned();
     }
     format!(
-        "remove {}, or run the VM in a namespace with a Pod Security level that admits it; see docs/security.md",
+        "remove {}, or run the VM in a namespace with a Pod Security level that admits the VM's pod; see docs/security.md",
         fields.join(" and ")
     )
 }

@@ -93,8 +93,8 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
-             volumeClaimTemplate.spec. For all disks without volumeMode, set diskPvc.volumeMode to Filesystem in the \
-             operator's ConfigMap instead. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
+             volumeClaimTemplate.spec. Or, to change all disks without volumeMode, set diskPvc.volumeMode to Filesystem in \
+             the operator's ConfigMap. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
         )
     } else {
         return diagnosis;

@@ -105,7 +105,7 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
     let message = waiting
         .message
         .as_deref()
-        .unwrap_or("the kubelet reports no cause");
+        .unwrap_or("the kubelet does not report why the container is waiting");
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     match waiting.reason.as_deref()? {
         why @ ("ErrImagePull"
@@ -149,7 +149,7 @@ fn unschedulable(pod: &PodView) -> Option<&str> {
         condition
             .message
             .as_deref()
-            .unwrap_or("the scheduler reports no cause"),
+            .unwrap_or("the scheduler does not report why the pod has no node"),
     )
 }
 

@@ -24,8 +24,8 @@ pub fn unnamed_disks(vm: &VirtualMachine) -> Option<DesiredCondition> {
         status: false,
         reason: ConditionReason::UnnamedDisks,
         message: format!(
-            "several disks have no name, so their order selects their PVCs. If you remove or move a disk, another disk gets \
-             its PVC. To keep the PVCs, set {}",
+            "several disks of the VM have no name, and the PVC of such a disk depends on the disk's position. If you remove \
+             or move a disk, other disks get the wrong PVCs. To keep the PVC of each disk, set {}",
             unnamed.join(", ")
         ),
     })

@@ -47,7 +47,9 @@ pub fn condition(fetches: &[Fetch]) -> Option<DesiredCondition> {
 fn message_of(fetch: &Fetch) -> String {
     let url = shown(&fetch.remote.url);
     match &fetch.state {
-        State::Fetched | State::NotWanted => format!("{url} is in the image repository"),
+        State::Fetched | State::NotWanted => {
+            format!("the CD image of {url} is in the image repository")
+        }
         State::Fetching(None) => format!("the download of {url} is pending"),
         State::Fetching(Some(progress)) => progress_message(*progress, &url),
         State::Failed(diagnosis) => format!("cannot download {url}: {diagnosis}"),

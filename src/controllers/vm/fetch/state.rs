@@ -149,8 +149,8 @@ fn next_state(
     if !is_download_pod(pod) {
         let name = pod.name_any();
         let next = match owner(pod, "") {
-            Some(owner) => format!("give {owner} another name"),
-            None => format!("delete the other pod (kubectl delete pod {name})"),
+            Some(owner) => format!("give {owner}, which owns pod {name:?}, another name"),
+            None => format!("delete the existing pod (kubectl delete pod {name})"),
         };
         let problem = format!(
             "the operator cannot create the download pod {name:?}, because another pod has this name"
@@ -192,7 +192,7 @@ fn repository_problem(
         Some(claim) if claim.status.phase == "Lost" => Some(failed(
             ReadyReason::ClaimLost,
             format!("the image repository, PVC {name:?}, has lost its volume (phase Lost)"),
-            "recover the volume, or delete and create the PVC again",
+            "recover the volume, or delete the PVC and create a new PVC",
         )),
         Some(_) => None,
     }
@@ -217,8 +217,8 @@ fn scheme_problem(remote: &RemoteImage, settings: &settings::Reconciler) -> Opti
         [] => (
             "the operator's ConfigMap does not allow CD images by URL (imageRepository.fetch.schemes is empty)"
                 .to_owned(),
-            "copy the image into the image repository (PVC vmop-image-repository), and use its path instead of the \
-             URL".to_owned(),
+            "copy the CD image into the PVC vmop-image-repository, and use the path of the image in the PVC instead of \
+             the URL".to_owned(),
         ),
         allowed => (
             format!(
@@ -323,7 +323,8 @@ fn failed_state(outcome: &FetchOutcome) -> State {
     let (reason, is_retried) = (condition_reason(outcome.reason), retries(outcome));
     let next = match is_retried {
         true => {
-            "the operator retries with delays of 1 s, 2 s, 4 s and so on, up to 5 min".to_owned()
+            "the operator retries the download with delays of 1 s, 2 s, 4 s and so on, up to 5 min"
+                .to_owned()
         }
         false => reason.next_step().to_owned(),
     };

@@ -68,7 +68,7 @@ pub async fn sweep(
         if before.contains(&uid) {
             tracing::info!(
                 pod = name,
-                "deleting a download pod, because no running VM needs the disk image that it downloads"
+                "deleting a download pod, because no running VM needs the CD image that the pod downloads"
             );
             let deleted = ctx
                 .writer()

@@ -122,11 +122,11 @@ pub(super) fn check_size(
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "remove all lines except .level; the other lines have no effect",
+            "remove all lines except the line that sets .level; the other lines have no effect",
         ),
         None => (
             "/Reconciler.loggingProperties in the operator's ConfigMap",
-            "remove all lines except .level; the other lines have no effect",
+            "remove all lines except the line that sets .level; the other lines have no effect",
         ),
     };
     invalid(
@@ -268,7 +268,7 @@ fn cd_image(field: &str, image: &str) -> Result<String, Diagnosis> {
         return invalid(
             field,
             format!("the CD image {image:?} is outside of the image repository"),
-            "use a path relative to the image repository, without ..",
+            "use a relative path in the image repository, without the path element \"..\"",
         );
     }
     Ok(format!("{repository}{relative}"))

@@ -191,7 +191,7 @@ fn place(
                 return invalid(
                     format!("{field}.resources.requests.storage"),
                     "a disk with volumeMode Filesystem needs a size for its image file",
-                    "set the size, such as 20Gi",
+                    "set the size of the disk, such as 20Gi",
                 );
             };
             let mebibytes = (u128::from(size.0) * u128::from(USABLE_THOUSANDTHS) / 1000) >> 20;

@@ -50,7 +50,7 @@ fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {
         return invalid(
             field,
             format!("the memory {text:?} is more than the maximum of {RAM_MAX}"),
-            "lower it",
+            "lower the memory",
         );
     }
     Ok(size)
@@ -148,7 +148,7 @@ pub(super) fn forwards(
                 return invalid(
                     field,
                     format!(
-                        "the port {} of the pod is already in use by the display, by metrics or by another forward",
+                        "the port {} of the pod is already in use by the display, by metrics or by another port forward",
                         forward.port
                     ),
                     "choose another port",

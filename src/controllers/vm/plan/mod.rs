@@ -218,8 +218,8 @@ fn checked_name(vm: &VirtualMachine) -> Result<String, Diagnosis> {
     let name = vm.name_any();
     if name.len() > LABEL_VALUE_LENGTH_MAX {
         let why = format!(
-            "the name {name:?} has {} characters; all objects of the VM have the name as a label value, which can have at \
-             most {LABEL_VALUE_LENGTH_MAX}",
+            "the name {name:?} has {} characters; all objects of the VM have the name as a label value, and a label value \
+             can have at most {LABEL_VALUE_LENGTH_MAX} characters",
             name.len()
         );
         return invalid(

@@ -72,7 +72,7 @@ impl Rights {
                 if !bridges.contains(&tap.bridge) {
                     let allowed = match bridges.as_slice() {
                         [] => {
-                            "use a network of the type user, because the operator's ConfigMap allows no bridge"
+                            "replace the network's field tap with the field user, because the operator's ConfigMap allows no bridge"
                                 .to_owned()
                         }
                         bridges => {
@@ -94,8 +94,8 @@ impl Rights {
             Some(feature) if !settings.trusts(image) => invalid(
                 "spec.image",
                 format!(
-                    "{feature} gives the pod more rights than Pod Security restricted allows, so the pod needs an image from \
-                        trustedImages in the operator's ConfigMap; the image {image:?} is not in this list"
+                    "{feature} gives the pod more rights than the Pod Security level restricted allows. Such a pod needs an image \
+                        from the list trustedImages in the operator's ConfigMap; the image {image:?} is not in this list"
                 ),
                 "remove spec.image, or let the administrator add the image to trustedImages in the operator's ConfigMap",
             ),

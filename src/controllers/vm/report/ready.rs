@@ -76,7 +76,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
 
 /// The message of a VM that stays stopped after a shutdown by the guest, although `spec.vm.state` is `Running`.
 const AFTER_SHUTDOWN: &str = "the VM remains stopped after the shutdown of its guest, because spec.guestShutdownStops is true; \
-    a change of the VM's spec starts it again";
+    a change of the VM's spec starts the VM again";
 
 fn stopped(observed: &Observed) -> &'static str {
     match observed.vm.spec.vm.state {
@@ -96,7 +96,7 @@ fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, S
             let cause = cause(past);
             (
                 ReadyReason::Starting,
-                format!("{message}; the VM stopped before this start ({cause})"),
+                format!("{message}; cause of the last stop: {cause}"),
             )
         }
         None => (ReadyReason::Starting, message),
@@ -229,9 +229,9 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
         };
         let until = decide::pause_ends(restarts);
         return format!(
-            "another client, not the operator, has deleted pod {name:?} ({cause}); the operator creates it again at {until}, \
-             after {delay} s (consecutive restarts: {attempts}). If this happens repeatedly, stop the client, such as the taint \
-             manager (NoExecute), a descheduler or a webhook. To start the VM immediately, raise spec.vm.restartRequest"
+            "a client other than the operator has deleted pod {name:?} ({cause}); the operator creates the pod again at {until}, \
+             after {delay} s (consecutive restarts: {attempts}). If this happens repeatedly, stop the client, which can be the \
+             taint manager (NoExecute), a descheduler or a webhook. To start the VM immediately, raise spec.vm.restartRequest"
         );
     }
     let cause = cause(restarts);
