@@ -269,7 +269,8 @@ condition_reasons! {
     ExpansionRefused: DISKS_IN_SYNC;
 
     /// An object of another owner has the name that an object of this VM needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "delete the other pod; if it belongs to a VM, give that VM another name";
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "delete the pod that has the name of the download pod; if a VM owns \
+        the pod, give the VM another name";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
@@ -313,15 +314,15 @@ condition_reasons! {
     RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "raise imageRepository.fetch.deadline in the operator's ConfigMap; no action is needed if the server can resume \
-            downloads, because the operator retries";
+        "no action is needed if the server can resume downloads, because the operator retries; otherwise, raise \
+            imageRepository.fetch.deadline in the operator's ConfigMap";
     /// The download pod received a request to stop.
     Interrupted: MEDIA_FETCHED => "no action; the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
     FetchPodFailed: MEDIA_FETCHED => "no action; the operator retries";
     /// The PVC vmop-image-repository does not exist or is being deleted.
-    RepositoryMissing: MEDIA_FETCHED => "create the PVC, or let the operator create it (imageRepository.create in the \
-        operator's ConfigMap)";
+    RepositoryMissing: MEDIA_FETCHED => "create the PVC vmop-image-repository, or set imageRepository.create in the \
+        operator's ConfigMap to true";
 }
 
 impl From<ReadyReason> for ConditionReason {
@@ -365,7 +366,7 @@ impl DesiredCondition {
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         debug_assert!(
             self.reason.conditions().contains(&self.type_),
-            "the reason of this condition is not declared for its type: {self:?}"
+            "the condition has a reason that is not declared for the type of the condition: {self:?}"
         );
         let status = if self.status { "True" } else { "False" };
         let before = find(present, self.type_).filter(|c| c.status == status);

@@ -34,7 +34,7 @@ pub const MESSAGE_MAX: usize = 512;
 /// Maximum length of all messages, all texts of `osinfo` and the name of the user together, in bytes. In JSON, a byte can take two.
 pub const TEXTS_MAX: usize = 1600;
 
-/// The VM that the report is about. A report has no other desired state.
+/// The VM that the report describes.
 #[derive(
     CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
 )]
@@ -62,7 +62,7 @@ pub struct VmReportSpec {
     pub vm: String,
 }
 
-/// The state of the VM as its runner reports it. The runner writes all fields at once.
+/// The state of the VM as its runner reports it. Each update by the runner contains all fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmReportStatus {
@@ -202,7 +202,9 @@ fn limit_status(status: &mut JSONSchemaProps) {
         ),
         rule(
             names,
-            format!("names in osinfo must have at most {OSINFO_NAME_MAX} bytes; omit longer names"),
+            format!(
+                "the names of the entries of osinfo must have at most {OSINFO_NAME_MAX} bytes; omit longer names"
+            ),
         ),
     ];
     status.x_kubernetes_validations = Some(rules.into_iter().flatten().collect());

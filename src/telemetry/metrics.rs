@@ -71,8 +71,8 @@ impl Default for Metrics {
         let backoff = Family::<ControllerLabel, Gauge>::default();
         let (watch_restarts, undecodable) = (Counter::default(), Gauge::default());
         let (requests, leader) = (Family::default(), Gauge::default());
-        let help = "Requests to the API server, by RBAC verb, resource and HTTP status code; the code is error if there was no \
-            response";
+        let help = "Requests to the API server, by RBAC verb, resource and HTTP status code; the label code has the value \
+            error if there was no response";
         registry.register("api_requests", help, Family::clone(&requests));
         registry.register(
             "leader",
@@ -82,11 +82,11 @@ impl Default for Metrics {
         let (vms, objects) = (Family::default(), Family::default());
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
-        let help = "Conditions of each VM, by type and status; the value is always 1. Accelerated is missing if the \
-            configuration requests emulation";
+        let help = "Conditions of each VM, by type and status; the value is always 1. The condition Accelerated is \
+            missing if the configuration requests emulation";
         let vm_conditions = ScrapedGauge::new("vm_condition", help);
-        let help = "Labels of each VM: node, desired state, reason of the condition Ready, and version of its runner; the \
-            value is always 1";
+        let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; \
+            the value is always 1";
         let vm_info = ScrapedGauge::new("vm_info", help);
         let help = "Failed starts and unexpected stops of each VM since it last ran for 10 min";
         let vm_restarts = ScrapedGauge::new("vm_restarts", help);
@@ -127,10 +127,11 @@ impl Default for Metrics {
         );
         registry.register(
             "undecodable_vms",
-            "VMs that the operator cannot decode",
+            "VirtualMachine objects that the operator cannot decode",
             undecodable.clone(),
         );
-        let help = "1 if the newest configuration file is in use, 0 if it is invalid";
+        let help =
+            "Configuration: 1 if the newest configuration file is in use, 0 if the file is invalid";
         registry.register("settings_valid", help, settings_valid.clone());
         let mut common = Registry::default();
         common.register_collector(Box::new(ProcessCollector));

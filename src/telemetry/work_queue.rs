@@ -33,9 +33,11 @@ impl WorkQueueMetrics {
         registry.register("workqueue_depth", help, new.depth.clone());
         let help = "Objects that were added to the queue, by controller";
         registry.register("workqueue_adds", help, new.adds.clone());
-        let help = "Objects that were added again after a failed reconcile, by controller";
+        let help =
+            "Objects that were added to the queue again after a failed reconcile, by controller";
         registry.register("workqueue_retries", help, new.retries.clone());
-        let help = "Time from the addition of an object until its reconcile, by controller";
+        let help =
+            "Time from the addition of an object to the queue until its reconcile, by controller";
         let name = "workqueue_queue_duration_seconds";
         registry.register(name, help, new.waits.clone());
         new

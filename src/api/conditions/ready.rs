@@ -26,14 +26,14 @@ pub enum ReadyReason {
     /// An object of another owner has the name that an object of this VM needs.
     #[strum(
         detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name. Delete the object only if it belongs neither to the operator nor to \
-            another VM"
+        message = "give the VM or its disk another name. Delete the existing object with the name only if the object belongs \
+            neither to the operator nor to another VM"
     )]
     NameTaken,
     /// An object of the VM exceeds a quota of the namespace.
     #[strum(
         detailed_message = "the API server's answer, `exceeded quota`",
-        message = "raise the quota (kubectl describe quota), or make the VM smaller"
+        message = "raise the quota of the namespace (see kubectl describe quota), or make the VM smaller"
     )]
     QuotaExceeded,
     /// Pod Security or an admission policy rejects an object of the VM.
@@ -59,31 +59,31 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
         message = "check that the device plugin runs (kubectl get daemonset vm-device-plugin -n kube-system). If it is missing, \
-            install cluster.yaml of the release. If it runs, use a node with /dev/kvm, or set accelerator.kvmResource to \
-            vmoperator.jdrupes.org/kvm-if-present in the operator's ConfigMap"
+            install cluster.yaml of the operator's release. If it runs, use a node with /dev/kvm, or set accelerator.kvmResource \
+            to vmoperator.jdrupes.org/kvm-if-present in the operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
-        message = "install the device plugin on the nodes with cluster.yaml of the release, or set tap.hostPath to true in \
-            the operator's ConfigMap"
+        message = "install the device plugin on the nodes with cluster.yaml of the operator's release, or set tap.hostPath to \
+            true in the operator's ConfigMap"
     )]
     TapResourceMissing,
     /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a PVC
     /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
-        message = "free resources on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the node \
-            selection of the VM: see kubectl describe pod {}"
+        message = "make resources available on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the \
+            node selection of the VM: see kubectl describe pod {}"
     )]
     Unschedulable,
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC. Or change the storage class, selector, size or volume mode in the VM's disk \
-            (image repository: in its manifest or in imageRepository of the operator's ConfigMap). Then delete the PVC while its \
-            phase is Pending; the operator creates the PVC again. See kubectl describe pvc {}"
+        message = "provide a volume that fits the PVC. Or change the storage class, selector, size or volume mode in the VM's \
+            disk. For the image repository, change the manifest of the PVC or imageRepository in the operator's ConfigMap. \
+            Then delete the PVC while its phase is Pending; the operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -96,16 +96,16 @@ pub enum ReadyReason {
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner or the storage class. Or change the storage class or volume mode in the VM's disk (image \
-            repository: in its manifest or in imageRepository of the operator's ConfigMap). Then delete the PVC while its phase is Pending; the \
-            operator creates the PVC again. See kubectl describe pvc {}"
+        message = "correct the provisioner or the storage class. Or change the storage class or volume mode in the VM's disk. \
+            For the image repository, change the manifest of the PVC or imageRepository in the operator's ConfigMap. Then \
+            delete the PVC while its phase is Pending; the operator creates the PVC again. See kubectl describe pvc {}"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
     #[strum(
         detailed_message = "event `FailedAttachVolume` of the pod",
-        message = "wait until Kubernetes has detached the volume from the other node; to find the attachment: kubectl get \
-            volumeattachments"
+        message = "wait until Kubernetes has detached the volume from any other node; kubectl get volumeattachments shows the \
+            node of each attached volume"
     )]
     VolumeAttachFailed,
     /// The volume mode of a PVC does not fit its use as a block device.
@@ -176,14 +176,15 @@ pub enum ReadyReason {
     /// The pod still exists after its termination grace period.
     #[strum(
         detailed_message = "the pod's deletion time",
-        message = "look for the cause: kubectl describe pod {}. If its container runs, power the VM off: kubectl exec {} -- \
-            vm-runner power-off. Do not delete the pod by force, because its guest may still run and corrupt its disks"
+        message = "look for the cause: kubectl describe pod {}. If the pod's container runs, power the VM off: kubectl exec {} -- \
+            vm-runner power-off. Do not delete the pod by force, because the guest may still run and corrupt the \
+            VM's disks"
     )]
     TerminationOverdue,
     /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
-        message = "check the VM's storage and its node for overload or failures. If QEMU still does not answer, power the VM \
+        message = "check the storage and the node of the VM for overload or failures. If QEMU still does not answer, power the VM \
             off, so that it starts again: kubectl exec {} -- vm-runner power-off"
     )]
     QemuSilent,
@@ -204,8 +205,8 @@ pub enum ReadyReason {
     /// The download of a CD image fails, from which the VM boots.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct the cause that the message names; otherwise, the VM starts with an empty CD drive after \
-            imageRepository.fetch.startDeadline"
+        message = "correct the cause that the message names; otherwise, the VM starts with an empty CD drive after the \
+            time imageRepository.fetch.startDeadline of the operator's ConfigMap"
     )]
     MediaFetchFailed,
 }

@@ -64,7 +64,7 @@ fn restrict_pool(root: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrArray::Schema(permission)) = permission {
         permission.x_kubernetes_validations = Some(vec![rule(
             "has(self.user) != has(self.role)",
-            "must have either user or role; write two entries for a user and a role",
+            "must have either user or role; write one entry for the user and one entry for the role",
         )]);
     }
 }

@@ -31,7 +31,7 @@ pub const READY: &str = "Ready";
 /// Condition type of an assignment: the user has the VM.
 pub const BOUND: &str = "Bound";
 
-/// Rules of a pool. The VMs of the pool are the VMs with its name in `spec.pools`.
+/// Rules of a pool. A VM belongs to the pool if `spec.pools` of the VM contains the name of the pool.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -53,13 +53,13 @@ pub const BOUND: &str = "Bound";
         name = "Free",
         type_ = "integer",
         json_path = ".status.free",
-        description = "VMs that the next user can get at once"
+        description = "VMs that the next user can get immediately"
     ),
     printcolumn(
         name = "Assigned",
         type_ = "integer",
         json_path = ".status.assigned",
-        description = "VMs that users of the pool have"
+        description = "VMs that are assigned to users of the pool"
     ),
     printcolumn(
         name = "Waiting",
@@ -201,11 +201,11 @@ pub struct VmPoolStatus {
     pub observed_generation: Option<i64>,
     /// Number of VMs that name this pool in their `spec.pools`.
     pub members: i64,
-    /// Number of VMs of the pool that the next user can get at once.
+    /// Number of VMs of the pool that the next user can get immediately.
     pub free: i64,
     /// Number of VMs that are assigned to users of the pool. Expired assignments do not count.
     pub assigned: i64,
-    /// Number of VMs with an expired assignment, which the next user can get.
+    /// Number of VMs with an expired assignment. The next user can get such a VM.
     pub expired: i64,
     /// Number of users who wait for a VM.
     pub waiting: i64,

@@ -293,7 +293,7 @@ impl TryFrom<String> for MacAddr {
             return Ok(Self(text));
         }
         Err(format!(
-            "{text:?} is not allowed; use a unicast MAC address such as 52:54:00:12:34:56"
+            "{text:?} is not a unicast MAC address; use an address such as 52:54:00:12:34:56"
         ))
     }
 }

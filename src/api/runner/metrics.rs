@@ -41,12 +41,12 @@ pub const ALL: &[Metric] = &[
     gauge(
         "vmoperator_qemu_answers",
         "",
-        "1 if QEMU has answered over QMP in time, else 0.",
+        "Responsiveness of QEMU: 1 if QEMU has answered over QMP in time, else 0.",
     ),
     gauge(
         "vmoperator_accelerated",
         "",
-        "1 if the guest runs with hardware acceleration, 0 if it is emulated.",
+        "Acceleration: 1 if the guest runs with hardware acceleration, 0 if the guest is emulated.",
     ),
     counter(
         "kubevirt_vmi_cpu_usage_seconds_total",
@@ -131,7 +131,7 @@ pub const ALL: &[Metric] = &[
     gauge(
         "vmoperator_disk_aio_info",
         "drive, aio",
-        "Asynchronous I/O backend of each disk; the value is always 1.",
+        "Backend for asynchronous I/O of each disk, in the label aio; the value is always 1.",
     ),
     counter(
         "kubevirt_vmi_storage_iops_read_total",

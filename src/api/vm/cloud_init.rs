@@ -35,7 +35,7 @@ pub struct CloudInit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SeedSource {
-    /// Secret and key with the content. The VM does not start until both exist.
+    /// Secret and key with the data for cloud-init. The VM does not start until the Secret contains the key.
     pub secret_key_ref: SecretKeyRef,
 }
 

@@ -32,27 +32,27 @@ pub struct Machine {
     /// Whether the firmware shows its boot menu. A change takes effect at the next start.
     pub boot_menu: bool,
     /// Time that the guest has to shut down before the runner powers the VM off, in seconds, 0 to 31536000. A change takes effect
-    /// immediately for stops by `spec.vm.state`, and at the next start for drains.
+    /// immediately for stops by `spec.vm.state`, and at the next start for drains of the node.
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next
     /// start.
     pub cpu_model: String,
-    /// Maximum number of CPUs, 1 to 4096. Default: the product of `cpuTopology`, else `currentCpus`, else 1. If
-    /// `currentCpus` is greater, `currentCpus` is the maximum. A change takes effect at the next start.
+    /// Maximum number of CPUs, 1 to 4096. Default: the product of the fields of `cpuTopology`, else `currentCpus`, else 1.
+    /// If `currentCpus` is greater, `currentCpus` is the maximum. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<i64>,
     /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
-    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum. A change takes effect immediately. If the VM
-    /// is emulated, the runner can add at most `maximumCpus - 1` CPUs in total until the next start, including those that
-    /// it adds at the start.
+    /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum number of CPUs. A change takes effect immediately.
+    /// If the VM is emulated, the runner can add at most `maximumCpus - 1` CPUs in total until the next start, including
+    /// those that it adds at the start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
     /// A change takes effect at the next start.
     pub maximum_ram: String,
-    /// Size of the memory that the balloon device leaves to the guest, with the units of `maximumRam`. Default: `maximumRam`.
+    /// Size of the memory that the balloon device leaves to the guest, in the units of `maximumRam`. Default: `maximumRam`.
     /// A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
@@ -183,8 +183,8 @@ impl Default for CpuTopology {
 #[serde(rename_all = "camelCase")]
 pub struct Network {
     /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is
-    /// unchanged. Default: the name of the bridge, or `user`, with a number from the second interface of the same
-    /// bridge or of the type `user` on.
+    /// unchanged. Default: the name of the bridge, or `user`. If several interfaces have the same default, the
+    /// second and later interfaces get a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Network interface on a bridge of the node.
@@ -275,8 +275,9 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cdrom {
-    /// CD image: a path in the image repository, or a URL with the scheme `https` or `http`. An image by URL is downloaded
-    /// into the image repository once for all VMs. An empty text means an empty drive. A change takes effect immediately.
+    /// CD image: a path in the image repository, or a URL with the scheme `https` or `http`. A CD image with a URL is
+    /// downloaded into the image repository once for all VMs. An empty text means an empty drive. A change takes effect
+    /// immediately.
     pub image: String,
     /// Checksum that the downloaded image must have: `sha256:` and 64 hexadecimal digits. It requires a URL as `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,8 +300,8 @@ pub struct ClaimTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMetadata {
-    /// Name of the disk, at most 58 characters. The PVC is named `<vm>-<name>-disk`. Without a name it is `<vm>-disk-<n>`, where
-    /// `<n>` counts the disks from 0.
+    /// Name of the disk, at most 58 characters. The PVC is named `<vm>-<name>-disk`. Without a name, the PVC is named
+    /// `<vm>-disk-<n>`, where `<n>` counts the disks from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Additional labels of the PVC.
@@ -320,7 +321,7 @@ pub struct ClaimSpec {
     /// PVC or volume snapshot to copy into the new volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source: Option<TypedLocalObjectReference>,
-    /// Like `dataSource`, but other kinds and namespaces are possible too.
+    /// Object to copy into the new volume, like `dataSource`, but also of other kinds and in other namespaces.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_source_ref: Option<TypedObjectReference>,
     /// Size of the volume, in `requests.storage`. A larger size takes effect immediately; volumes cannot shrink.

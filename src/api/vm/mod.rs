@@ -59,7 +59,7 @@ use std::collections::BTreeMap;
         name = "Status",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].reason"#,
-        description = "Reason of the condition Ready: the state of the VM, or the cause that blocks it"
+        description = "Reason of the condition Ready: the state of the VM, or the cause that blocks the VM"
     ),
     printcolumn(
         name = "Running",
@@ -130,8 +130,8 @@ pub struct VirtualMachineSpec {
     /// `app.kubernetes.io/` are ignored here, because the operator sets them. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Additional annotations of the VM's pod. The prefixes `vmoperator.jdrupes.org/` and `vmrunner.jdrupes.org/` are
-    /// ignored here, because the operator sets them. A change takes effect at the next start.
+    /// Additional annotations of the VM's pod. Annotations with the prefixes `vmoperator.jdrupes.org/` and
+    /// `vmrunner.jdrupes.org/` are ignored here, because the operator sets them. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_annotations: Option<BTreeMap<String, String>>,
     /// TCP port of `/metrics` in the VM's pod, 1024 to 65535. Default: 9180. With `tap` networks the default is no port,
@@ -232,10 +232,10 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// This field has no effect. In the Java VM-Operator, it is the file name of its runner's template.
+    /// This field has no effect. In the Java VM-Operator, the field has the file name of the runner's template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// This field has no effect. The Java VM-Operator copies its runner's template again at each start if it is true.
+    /// This field has no effect. In the Java VM-Operator, true means that the runner's template is copied at each start.
     #[serde(default = "default_true")]
     pub update: bool,
 }
@@ -253,10 +253,10 @@ impl Default for RunnerTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerService {
-    /// Additional labels. The value null removes a default label.
+    /// Additional labels of the Service. The value null removes a default label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, Option<String>>>,
-    /// Additional annotations. The value null removes a default annotation.
+    /// Additional annotations of the Service. The value null removes a default annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, Option<String>>>,
 }

@@ -31,8 +31,8 @@ pub struct VirtualMachineStatus {
     /// Version of `vm-runner` in the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runner_version: Option<String>,
-    /// Number of CPUs that the guest uses, as its agent reports. Without an agent, the number that QEMU has. The
-    /// runner reports it. The operator sets it to 0 after the VM has stopped.
+    /// Number of CPUs that the guest uses, as the guest agent reports. Without a guest agent, the number of CPUs that
+    /// QEMU has. The runner reports the number. The operator sets it to 0 after the VM has stopped.
     pub cpus: i64,
     /// Size of the memory that the guest has. The runner reports it. The operator sets it to 0 after the VM has stopped.
     pub ram: String,
@@ -46,7 +46,8 @@ pub struct VirtualMachineStatus {
     /// addresses are omitted. Reported by the runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Host of the connected SPICE client. Reported by the runner; reset by the operator after the VM has stopped.
+    /// Host of the connected SPICE client; empty if no client is connected. The runner reports the host, and the
+    /// operator removes the host after the VM has stopped.
     pub console_client: String,
     /// User that last requested a console. Written by console front ends.
     pub console_user: String,
@@ -150,8 +151,8 @@ pub const POD_DELETED: &str = "PodDeleted";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Number of unexpected stops in a row. The number is reset after the VM has run for 10 min. The delay before the
-    /// next start doubles with each stop, from 1 s to 5 min.
+    /// Number of unexpected stops in a row. If the VM has run for 10 min before a stop, the number starts again at 1. The
+    /// delay before the next start doubles with each stop, from 1 s to 5 min.
     pub attempts: u32,
     /// UID of the pod that stopped last.
     pub pod_uid: String,

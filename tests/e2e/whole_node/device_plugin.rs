@@ -101,7 +101,7 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
             let message = ready["message"].as_str().unwrap_or_default();
             for text in [
                 KVM,
-                "install cluster.yaml of the release",
+                "install cluster.yaml of the operator's release",
                 "or set accelerator.kvmResource",
             ] {
                 assert!(message.contains(text), "{message}");

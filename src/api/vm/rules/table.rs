@@ -43,7 +43,7 @@ const WHOLE_MIB: &str = concat!(
 const WHOLE_MIB_MESSAGE: &str = concat!(
     "is less than ",
     ram_min_mib!(),
-    " MiB; a number without a unit counts bytes: write 512Mi or 4 GiB"
+    " MiB; a number without a unit means bytes, so add a unit, as in 512Mi or 4 GiB"
 );
 
 /// An x86 CPU can address 4 PiB. Kubernetes counts in thousandths, which fit 64 bits up to this limit.
@@ -80,10 +80,10 @@ const WITHIN_LIMITS_MESSAGE: &str = "has a request that exceeds the limit of the
     request";
 
 const LABEL_VALUE: &str = "self.matches(r'^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$')";
-const LABEL_VALUE_MESSAGE: &str =
-    "must be a label value: letters, digits, -, _ and ., with a letter or digit at both ends";
+const LABEL_VALUE_MESSAGE: &str = "must be a label value: letters, digits, dashes, underscores and dots, with a letter or digit at both ends";
 const DNS_NAME: &str = "self.matches(r'^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')";
-const DNS_NAME_MESSAGE: &str = "must be an object name: lower-case letters, digits, - and .";
+const DNS_NAME_MESSAGE: &str =
+    "must be an object name: lower-case letters, digits, dashes and dots";
 const IMAGE: &str = r"self.matches(r'^[^\s]+$')";
 const IMAGE_MESSAGE: &str = "must be an image reference, not empty and without blanks";
 const COUNT: &str = concat!("self >= 0 && self <= ", cpus_max!());
@@ -97,15 +97,16 @@ const COUNTER: &str = "self >= 0";
 const COUNTER_MESSAGE: &str = "must be at least 0; raise the number for each request";
 
 const SECRET_KEY: &str = "self.matches(r'^[-A-Za-z0-9_.]+$')";
-const SECRET_KEY_MESSAGE: &str = "must be a key of a Secret: letters, digits, -, _ and .";
+const SECRET_KEY_MESSAGE: &str =
+    "must be a key of a Secret: letters, digits, dashes, underscores and dots";
 
 /// QEMU chooses unspecified fields, but only as whole numbers. It never chooses the dies.
 const FITS_TOPOLOGY: &str = "!has(self.currentCpus) || !has(self.cpuTopology) || [self.cpuTopology].all(t, \
     [(t.sockets > 0 ? t.sockets : 1) * (t.diesPerSocket > 0 ? t.diesPerSocket : 1) * (t.coresPerDie > 0 ? t.coresPerDie : 1) \
     * (t.threadsPerCore > 0 ? t.threadsPerCore : 1)].all(product, self.currentCpus <= product || product > 0 && \
     (t.sockets < 1 || t.coresPerDie < 1 || t.threadsPerCore < 1) && self.currentCpus % product == 0))";
-const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of cpuTopology; enlarge cpuTopology. If sockets, \
-    coresPerDie or threadsPerCore is 0, currentCpus can also be a multiple of the product";
+const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of the fields of cpuTopology; raise one of the fields. If \
+    sockets, coresPerDie or threadsPerCore is 0, currentCpus can also be a multiple of the product";
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -130,7 +131,7 @@ pub const RULES: &[Rule] = &[
     value(
         "spec.image.version",
         "self.matches(r'^[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}$')",
-        "must be an image tag: at most 128 characters from A-Z, a-z, 0-9 and _.- that begin with a letter, a digit or _",
+        "must be an image tag: at most 128 ASCII letters, digits, underscores, dots and dashes, without a dot or dash at the start",
     ),
     value("spec.resources", WITHIN_LIMITS, WITHIN_LIMITS_MESSAGE),
     value("spec.resources.limits{}", QUANTITY, QUANTITY_MESSAGE),
@@ -140,7 +141,7 @@ pub const RULES: &[Rule] = &[
     value(
         "spec.nodeName",
         "self.matches(r'^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$')",
-        "must be a node name: lower-case letters, digits, - and .",
+        "must be a node name: lower-case letters, digits, dashes and dots",
     ),
     value("spec.nodeSelector{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
     value("spec.podLabels{}", LABEL_VALUE, LABEL_VALUE_MESSAGE),
@@ -214,7 +215,7 @@ pub const RULES: &[Rule] = &[
         "spec.vm",
         &["maximumCpus", "cpuTopology"],
         "!(has(self.maximumCpus) && has(self.cpuTopology))",
-        "set either maximumCpus or cpuTopology; the product of cpuTopology is the maximum number of CPUs",
+        "set either maximumCpus or cpuTopology; the product of the fields of cpuTopology is the maximum number of CPUs",
     ),
     compare(
         "spec.vm",
@@ -236,7 +237,7 @@ pub const RULES: &[Rule] = &[
             cpus_max!()
         ),
         concat!(
-            "must have a product of at most ",
+            "must have fields with a product of at most ",
             cpus_max!(),
             " CPUs; lower sockets, diesPerSocket, coresPerDie or threadsPerCore"
         ),
@@ -386,7 +387,8 @@ pub const RULES: &[Rule] = &[
         "self.matches(r'^[A-Za-z][A-Za-z0-9+.-]*://') && !self.startsWith('file://') \
          || [self.startsWith('file://') ? self.substring(7) : self].all(path, !path.matches(r'(^|/)[.][.](/|$)') \
          && path.matches(r'^(/var/local/vmop-image-repository/)?([^/].*)?$'))",
-        "is not in the image repository; use a path below /var/local/vmop-image-repository without .., a URL, or \"\"",
+        "is not in the image repository; use a URL, an empty text, or a path below /var/local/vmop-image-repository that \
+         contains no parent directory (..)",
     ),
     value(
         "spec.vm.disks[].cdrom.image",
@@ -408,7 +410,7 @@ pub const RULES: &[Rule] = &[
         concat!(
             "must be a volume name: up to ",
             disk_name_length_max!(),
-            " lower-case letters, digits and -, with no - in front"
+            " lower-case letters, digits and dashes, without a dash at the start"
         ),
     ),
     value(

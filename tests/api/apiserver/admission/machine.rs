@@ -88,7 +88,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm",
-            "currentCpus is more than the product of cpuTopology",
+            "currentCpus is more than the product of the fields of cpuTopology",
             json!([
                 {"cpuTopology": {"sockets": 2, "coresPerDie": 2, "threadsPerCore": 2}, "currentCpus": 8},
                 {"cpuTopology": {"sockets": 2}, "currentCpus": 4},

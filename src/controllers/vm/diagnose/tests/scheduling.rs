@@ -8,7 +8,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient memory.",
             Reason::Unschedulable,
-            "free resources",
+            "make resources available",
         ),
         (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
@@ -23,7 +23,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "install cluster.yaml of the release",
+            "install cluster.yaml of the operator's release",
         ),
         (
             "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
@@ -39,7 +39,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.",
             Reason::Unschedulable,
-            "free resources",
+            "make resources available",
         ),
     ] {
         let bound = |seconds| {
