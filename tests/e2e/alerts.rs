@@ -55,15 +55,11 @@ mod exhaustive {
                 }],
             });
             fs::write(dir.join("prometheus.yaml"), config.to_string()).unwrap();
-            // The cache has Debian's Prometheus.
-            let program = "source tests/cache.sh && exec \"$VMOP_CACHE/tools/prometheus\" \"$@\"";
-            let process = Command::new("bash")
-                .args(["-c", program, "prometheus", "--log.level=warn"])
+            let process = Command::new(environment::repo().join("tests/monitoring/selftest"))
+                .args(["prometheus", "--log.level=warn"])
                 .arg(format!("--config.file={}/prometheus.yaml", dir.display()))
                 .arg(format!("--storage.tsdb.path={}/data", dir.display()))
                 .arg(format!("--web.listen-address={address}"))
-                .env("REPO", environment::repo())
-                .current_dir(environment::repo())
                 .stdin(Stdio::null())
                 .spawn()
                 .unwrap();
