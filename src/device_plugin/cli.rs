@@ -15,7 +15,7 @@ const SYS_MISC: &str = "/sys/class/misc";
 /// The options.
 #[derive(clap::Args, Debug)]
 pub struct DevicePlugin {
-    /// Device that the plugin offers to pods; may be repeated [default: all]
+    /// Device that the plugin offers to pods; repeat the option for each device [default: all devices]
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<Device>,
     /// Directory with the kubelet's sockets for device plugins
@@ -28,7 +28,8 @@ pub struct DevicePlugin {
     /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
-    /// Directory of the node in which the plugin creates device nodes for pods; mounted at the same path in its container
+    /// Directory of the node in which the plugin creates device files for pods; mount the directory at the same path in the
+    /// plugin's container
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -54,13 +55,13 @@ pub struct DevicePlugin {
 pub enum Fatal {
     /// The option names a device that VMs cannot do without.
     #[error(
-        "the option --offer-without-device {0} is not allowed; use only kvm, because VMs with tap networks need /dev/net/tun"
+        "the option --offer-without-device does not accept {0}; use only the value kvm, because VMs with tap networks need /dev/net/tun"
     )]
     DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.
     #[error(
-        "cannot use the kubelet's directory for device plugins {0}: {1}; name the directory with --plugin-dir, and mount it \
-         if the device plugin runs in a container"
+        "cannot use {0} as the kubelet's directory for device plugins: {1}; name the directory with --plugin-dir, and mount \
+         the directory if the device plugin runs in a container"
     )]
     Directory(PathBuf, std::io::Error),
     /// The plugin has to register again.
@@ -181,7 +182,7 @@ mod tests {
         for (options, allowed) in [
             ("--device disk", "[possible values: kvm, tun]"),
             ("--device vhost-net", "[possible values: kvm, tun]"),
-            ("--offer-without-device tun", "use only kvm"),
+            ("--offer-without-device tun", "use only the value kvm"),
         ] {
             let complaint = offered(options).unwrap_err();
             assert!(complaint.contains(allowed), "{options}: {complaint}");

@@ -58,8 +58,8 @@ pub enum Stopped {
     SocketReplaced(PathBuf),
     /// The kubelet has closed a stream, or has not opened it.
     #[error(
-        "the kubelet has requested the device lists of only {streams} of {resources} resources; the device plugin exits, so \
-            that it registers again"
+        "the kubelet has requested the device lists of only {streams} of {resources} resources; the device plugin exits, and \
+            registers again after its restart"
     )]
     Disconnected {
         /// Streams to the kubelet.
@@ -181,8 +181,8 @@ fn observe(host: &Host, devices: &[Device], present: &watch::Sender<HostDevices>
     for error in now.values().filter_map(|device| device.error.as_ref()) {
         tracing::warn!(
             error,
-            "cannot create a device node for pods, so pods get the node's own device with its owner and file mode; mount the \
-             directory of --device-dir and add the capability MKNOD, as in deploy/device-plugin"
+            "cannot create a device file for pods, so pods get the node's device file with its owner and mode. Mount the \
+             directory of --device-dir, and add the capability MKNOD, as in deploy/device-plugin"
         );
     }
     present.send_replace(now);

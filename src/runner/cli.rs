@@ -40,7 +40,7 @@ enum Subcommands {
 
 #[derive(Args)]
 struct ConsoleArguments {
-    /// Prints the guest's output since its last boot, and exits.
+    /// Prints the guest's serial output since the last boot, at most the last 64 KiB, and exits.
     #[arg(long)]
     log: bool,
 }

@@ -28,11 +28,11 @@ pub struct ParsedConfig {
 const LEGACY_KEYS: [(&str, &str); 9] = [
     (
         "template",
-        "the runner builds QEMU's arguments from the other keys of vm",
+        "the runner builds QEMU's arguments from the keys of vm, without a template",
     ),
     (
         "updateTemplate",
-        "the runner builds QEMU's arguments from the other keys of vm",
+        "the runner builds QEMU's arguments from the keys of vm, without a template",
     ),
     (
         "swtpmSocket",
@@ -48,7 +48,7 @@ const LEGACY_KEYS: [(&str, &str); 9] = [
     ),
     (
         "firmwareRom",
-        "the key vm.firmware selects the firmware instead",
+        "the runner takes the firmware from the key vm.firmware",
     ),
     (
         "firmwareVars",
@@ -78,7 +78,7 @@ impl ParsedConfig {
         if !unknown.is_empty() {
             let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
             all.push(format!(
-                "the configuration has unknown keys without effect: {}; correct or remove them",
+                "the configuration has unknown keys without effect: {}; correct or remove these keys",
                 keys.join(", ")
             ));
         }
@@ -131,7 +131,7 @@ fn read_failure(path: &Path, error: &std::io::Error) -> Failure {
     let (path, uid) = (path.display(), rustix::process::getuid().as_raw());
     let message = match error.kind() {
         ErrorKind::InvalidData => {
-            format!("the configuration file {path} is not UTF-8 text; write it again as UTF-8")
+            format!("the configuration file {path} is not UTF-8 text; save the file as UTF-8")
         }
         ErrorKind::PermissionDenied => {
             format!(
@@ -170,7 +170,7 @@ pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     let Some(root) = root else {
         return Err(Invalid::new(
             "/Runner",
-            "this key is missing; add it, and write all other keys below it",
+            "the file has no key /Runner; add this key, and write all other keys below /Runner",
         ));
     };
     normalize_nulls(root);

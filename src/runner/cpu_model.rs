@@ -16,11 +16,11 @@ pub fn explain(outcome: Outcome, file: &Path, model: &str) -> Outcome {
     let says = |sign: &str| outcome.message.contains(sign);
     let hint = match outcome.reason {
         EndReason::StartFailed if NO_MODEL.iter().any(|sign| says(sign)) => {
-            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help prints in the \
-             runner's image"
+            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help \
+             prints in the runner's image"
         }
         EndReason::StartFailed if says(NO_FEATURE) => {
-            "correct the CPU features, which follow the model after commas"
+            "correct the CPU features, the part of the value after the first comma"
         }
         _ => return outcome,
     };

@@ -175,7 +175,7 @@ impl LiveUpdater {
             match self.client.execute(Command::system_reset()).await {
                 Err(error @ Error::Lost(_)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "the requested reset of the VM may have failed; the runner does not repeat it")
+                    tracing::warn!(%error, "the requested reset of the VM may have failed; the runner does not repeat the reset")
                 }
                 Ok(_) => tracing::info!(request = wanted, "the VM was reset as requested"),
             }

@@ -117,7 +117,7 @@ enum Error {
     InCluster(#[from] kube::config::InClusterError),
     #[error("{0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    #[error("the VM of this pod was deleted, and a new VM has its name")]
+    #[error("the VM of this pod was deleted, and a new VM has the same name")]
     PreviousVm,
 }
 

@@ -32,15 +32,15 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
 fn device_hint(error: Errno) -> &'static str {
     match error {
         Errno::NOENT => {
-            "to give the device to pods, set tap.tunResource or tap.hostPath in the operator's ConfigMap"
+            "to give pods the device /dev/net/tun, set tap.tunResource or tap.hostPath in the operator's ConfigMap"
         }
         Errno::NODEV | Errno::NXIO => "load the kernel module tun on the node (modprobe tun)",
         Errno::ACCESS => {
-            "give all users access to the device on the node (chmod 666), or set tap.tunResource in the operator's ConfigMap, \
-             so that a device plugin gives the device to pods"
+            "give all users access to /dev/net/tun on the node (chmod 666), or set tap.tunResource in the operator's \
+             ConfigMap, so that a device plugin gives /dev/net/tun to pods"
         }
         _ => {
-            "set tap.tunResource in the operator's ConfigMap, so that a device plugin gives the device to pods"
+            "set tap.tunResource in the operator's ConfigMap, so that a device plugin gives /dev/net/tun to pods"
         }
     }
 }

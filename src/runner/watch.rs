@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(
             failure.message,
             format!(
-                "the configuration file {} is not UTF-8 text; write it again as UTF-8",
+                "the configuration file {} is not UTF-8 text; save the file as UTF-8",
                 config.display()
             )
         );

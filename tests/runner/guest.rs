@@ -143,7 +143,9 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
         }),
     );
     let vm = fixture.start(None);
-    vm.logged("CD drive 0 is empty: the runner cannot use the image repository /tmp/images");
+    vm.logged(
+        "CD drive 0 is empty: the runner cannot use the directory /tmp/images with the CD images",
+    );
     vm.console().wait("Access Denied");
 }
 

@@ -76,25 +76,25 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "tcg",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "auto",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "tcg",
             "Haswell,enforce",
             "TCG doesn't support requested features",
-            "use host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
         ),
         (
             "tcg",
             "max,+sse9",
             "Property 'max-x86_64-cpu.sse9' not found",
-            "correct the CPU features, which follow the model after commas",
+            "correct the CPU features, the part of the value after the first comma",
         ),
     ] {
         fixture.configure(
@@ -195,7 +195,7 @@ fn the_command_prints_each_step_of_the_check() {
             "{text}"
         ),
         69 => assert!(
-            text.contains(" in 64-bit mode: failed: KVM cannot execute the instruction (internal error, suberror 1")
+            text.contains(" in 64-bit mode: failed: KVM cannot execute an instruction of the check (internal error, suberror 1")
                 && last.starts_with("KVM on this node cannot execute instructions that operating systems need. "),
             "{text}"
         ),

@@ -95,7 +95,7 @@ fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from
     let message = ready["message"].as_str().unwrap();
     assert!(
         message
-            .starts_with("CD drive 0: /tmp/images/a.iso: the image repository /tmp/images did not answer when the VM"),
+            .starts_with("CD drive 0: the CD image /tmp/images/a.iso is not available: the storage of the image repository /tmp/images did not answer"),
         "{message}"
     );
     vm.signal("-TERM");

@@ -328,7 +328,7 @@ fn a_lost_image_is_never_replaced_by_an_empty_one_until_its_loss_is_accepted() {
             end.log
         );
         let message = end.outcome["message"].as_str().unwrap().to_owned();
-        for part in [disk, "its volume is mounted", "delete PVC"] {
+        for part in [disk, "the volume of the image is mounted", "delete PVC"] {
             assert!(message.contains(part), "{part} is not in {message}");
         }
         assert!(!volume.join("disk.img").exists());

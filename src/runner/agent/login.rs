@@ -169,7 +169,7 @@ impl Login {
             return log_unexpected(line);
         };
         self.desktop.problem = Some(format!(
-            "the desktop agent in the guest reports that {:?} has failed: {}",
+            "the desktop agent in the guest reports that {} has failed: {}",
             request.name(),
             line.trim()
         ));

@@ -36,7 +36,7 @@ pub fn attach(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, ATTACH)?;
     let _terminal = RawTerminal::enter();
     eprint!(
-        "attached to the serial console of the VM; Ctrl-] detaches, `console --log` prints the previous output\r\n"
+        "attached to the serial console of the VM; Ctrl-] detaches, `vm-runner console --log` prints the guest's recent output\r\n"
     );
     let typing = stream.try_clone()?;
     thread::spawn(move || {

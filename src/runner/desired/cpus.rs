@@ -62,7 +62,7 @@ fn add(slots_by_position: &[&CpuSlot], missing: u32) -> CpuPlan {
     if free.len() < missing {
         let maximum = slots_by_position.len();
         return CpuPlan::Impossible(format!(
-            "the VM was started with a maximum of {maximum} CPUs; restart the VM to get more"
+            "the VM was started with a maximum of {maximum} CPUs; restart the VM to get more CPUs"
         ));
     }
     let used: Vec<&str> = slots_by_position

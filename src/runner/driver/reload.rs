@@ -46,7 +46,7 @@ impl Driver {
         }
         let is_open = matches!(files.password, Ok(Some(_))) && !self.ticketing;
         is_open
-            .then_some("the display has a password now, but was started without one; restart the VM to require the password")
+            .then_some("the display was started without a password, and now a password is configured; restart the VM to require the password")
     }
 
     fn reject(&mut self, why: String) {

@@ -87,8 +87,8 @@ impl Driver {
             return qemu_output;
         };
         let tpm_output = format!(
-            "the VM's TPM (swtpm) has exited with {}. If its state file {} is damaged, \
-             restore a copy; removing the file loses the guest's keys",
+            "the VM's TPM (swtpm) has exited with {}. If the TPM's state file {} is damaged, \
+             restore a copy; if you remove the file, the guest loses the keys in the TPM",
             with_output(&describe_exit(status), &output),
             self.dirs.data.join(machine::TPM_STATE_FILE).display()
         );

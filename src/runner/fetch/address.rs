@@ -41,7 +41,7 @@ impl Address {
         let invalid = |what: String| Problem::new(FetchReason::InvalidUrl, what);
         if !is_url(text) {
             return Err(invalid(
-                "this is not a URL; write a URL such as https://host/path".to_owned(),
+                "the text is not a URL; write a URL such as https://host/path".to_owned(),
             ));
         }
         let scheme = text
@@ -69,7 +69,7 @@ impl Address {
             .unwrap_or_default();
         if authority.contains('@') {
             let message = "the URL contains a user or a password, which everybody with read access to the VM can see; use a URL \
-                without user and password, or copy the image into the image repository";
+                without user and password, or copy the CD image into the image repository";
             return Err(invalid(message.to_owned()));
         }
         let host = uri.host().unwrap_or_default();

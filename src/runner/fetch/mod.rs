@@ -164,7 +164,7 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         end = fetch(arguments, &part) => end,
         () = termination_signal() => Err(Problem::new(
             FetchReason::Interrupted,
-            "a signal has stopped the download; the next download of this image resumes it",
+            "a signal has stopped the download; the next attempt resumes the download",
         )),
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
@@ -204,7 +204,7 @@ async fn deadline_expiry(deadline: Option<u64>) {
 fn deadline_exceeded(seconds: u64) -> Problem {
     let message = format!(
         "the download has not finished within {seconds} s; raise the maximum duration, or use a faster server. The next \
-            download of this image resumes it"
+            attempt resumes the download"
     );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }
@@ -251,7 +251,7 @@ async fn fetch(
     match bytes {
         0 => tracing::info!("downloading {address} to {}", arguments.to.display()),
         _ => tracing::info!(
-            "resuming the download of {address} to {} after {}",
+            "resuming the download of {address} to {}; {} are already downloaded",
             arguments.to.display(),
             size(bytes)
         ),

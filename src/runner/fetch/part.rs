@@ -305,7 +305,7 @@ pub fn existing_size(target: &Path) -> Result<Option<u64>, Problem> {
         Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
         Ok(_) => {
             let message = format!(
-                "{} exists and is not a regular file; remove this entry from the image repository",
+                "{} exists, but is not a regular file; remove it, so that the download can create the file",
                 target.display()
             );
             Err(Problem::new(FetchReason::RepositoryNotWritable, message))

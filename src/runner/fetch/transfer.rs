@@ -151,7 +151,7 @@ impl Transfer {
         let (bytes, total) = with_part(&self.part, |part| (part.bytes(), part.total())).await?;
         match total {
             Some(total) if bytes < total => Err(unreachable(format!(
-                "the connection ended after {} of {}; check the server and the network",
+                "the connection ended after {} of {} were received; check the server and the network",
                 size(bytes),
                 size(total)
             ))
@@ -278,7 +278,7 @@ impl Transfer {
         };
         with_part(&self.part, Part::discard).await?;
         let message = format!(
-            "{} has a size of {} or more, and the maximum is {}; use a smaller image, or raise the maximum (--max-bytes, \
+            "{} has a size of at least {}, but the maximum is {}; use a smaller image, or raise the maximum (--max-bytes, \
              or imageRepository.fetch.maxSize in the operator's ConfigMap)",
             self.address,
             size(bytes),

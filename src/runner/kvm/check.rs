@@ -158,11 +158,11 @@ fn run_until_halt(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
     match repeat(|| guest.run()) {
         Ok(Exit::Halt) => Ok(()),
         Ok(Exit::InternalError { suberror }) => Err(format!(
-            "KVM cannot execute the instruction (internal error, suberror {suberror}); use a node with another KVM, or set \
+            "KVM cannot execute an instruction of the check (internal error, suberror {suberror}); use a different node, or set \
              accelerator.policy to tcg in the operator's ConfigMap"
         )),
         Ok(Exit::Other(exit)) => Err(format!(
-            "the vCPU has stopped with the unexpected exit {exit}"
+            "the vCPU has stopped with the unexpected KVM exit reason {exit}"
         )),
         Err(error) => Err(error.to_string()),
     }
@@ -196,7 +196,7 @@ fn open(device: &Path) -> Result<File, String> {
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
     let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
     let file = opened.map_err(|error| match error {
-        Errno::NOENT => format!("the pod has no {path}; to give pods the device, see accelerator in the operator's ConfigMap"),
+        Errno::NOENT => format!("the pod has no {path}; to give pods the device, see the key accelerator of the operator's ConfigMap"),
         Errno::ACCESS | Errno::PERM => format!(
             "uid {uid} cannot open {path}: {error}; give that user access to the device on the node, or set deviceAccess to \
              root in the operator's ConfigMap"

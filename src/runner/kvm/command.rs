@@ -84,7 +84,7 @@ async fn check_and_print(check: &Check<'_>) -> Finding {
                 &format!("no result after {} s", check.limit.as_secs()),
             );
             println!(
-                "the check has timed out, so it is unknown whether KVM works; run the command again"
+                "the check of KVM has timed out, so it is unknown whether KVM works; repeat the check"
             );
         }
     }

@@ -74,7 +74,7 @@ impl LiveUpdater {
             }
             CpuPlan::Impossible(why) => (slots, not_followed(why)),
             CpuPlan::WaitForGuest => {
-                let why = "the runner removes CPUs from the guest after the guest agent has answered, or after two minutes without an answer";
+                let why = "the guest may still be booting; the runner removes CPUs after the guest agent has answered, or after two minutes";
                 (slots, not_followed(why.to_owned()))
             }
             CpuPlan::Run(commands) => self.run_plan(commands, desired, slots).await?,
@@ -101,7 +101,7 @@ impl LiveUpdater {
         is_beyond.then(|| {
             format!(
                 "an emulated VM can get at most {limit} additional CPUs until its next start, and has already got {}; restart \
-                 the VM to get more",
+                 the VM to get more CPUs",
                 self.cpu_additions
             )
         })
@@ -184,8 +184,8 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
         );
     }
     let retry_note = format!(
-        "The runner repeats the request after a change of currentCpus, a reboot or {} minutes; restart the VM to get {wanted} \
-         CPUs",
+        "The runner repeats the request to the guest after a change of currentCpus, a reboot or {} minutes; restart the VM to \
+         get {wanted} CPUs",
         GUEST_RETRY_INTERVAL.as_secs() / 60
     );
     match cpus::rejected_by_guest(desired, slots).as_slice() {

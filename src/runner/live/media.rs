@@ -103,7 +103,7 @@ fn change_problem(inserts: bool, description: String) -> Problem {
     // QEMU has one error class for both: it opens the image first, and then asks the guest to release the medium.
     if description.contains("is locked") {
         let message = format!(
-            "the guest has locked the present CD image, and QEMU has requested its release; unmount or eject the CD in the \
+            "the guest has locked the CD drive, so QEMU cannot change the CD image yet; unmount or eject the CD in the \
              guest ({description})"
         );
         return Problem::new(ConditionReason::GuestHoldsMedium, message);

@@ -34,7 +34,7 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
         Problem::new(
             ConditionReason::ImageMissing,
             format!(
-                "the runner cannot use the image repository {}: {error}; check the volume of the image repository",
+                "the runner cannot use the directory {} with the CD images: {error}; check the volume of the image repository",
                 repository.display()
             ),
         )

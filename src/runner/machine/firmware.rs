@@ -178,8 +178,8 @@ fn install_pair(
         let kept = renamed(own_size);
         fs::rename(&own, &kept).map_err(failure)?;
         warnings.push(format!(
-            "the VM's firmware variables (boot entries, keys) have {own_size} bytes, a size that the firmware {} of this \
-             runner image cannot use. The VM starts with other variables of the right size; the previous ones are retained as \
+            "the VM's firmware variables (boot entries, keys) have {own_size} bytes, but the firmware {} of this runner \
+             image needs another size. The VM starts with a set of variables of the right size; the old set is retained in \
              {}",
             firmware.as_str(),
             kept.display()

@@ -52,7 +52,7 @@ fn lost(data: &Path, claim: &str) -> Failure {
         EndReason::DataMissing,
         format!(
             "the directory {} does not contain the runner's data, although the VM has run before; check that the volume of \
-             the directory is mounted, or restore the data. To start with a new UUID and new firmware variables instead, set \
+             the directory is mounted, or restore the data. To start with a new UUID and new firmware variables, set \
              spec.vm.state to Stopped, delete PVC {claim:?}, and set spec.vm.state to Running",
             data.display()
         ),

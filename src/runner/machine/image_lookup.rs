@@ -40,8 +40,8 @@ impl ImageLookup {
     pub fn unreachable(repository: PathBuf) -> Self {
         let find = |repository: &Path, file: &Path| {
             let message = format!(
-                "{}: the image repository {} did not answer when the VM started; check the storage \
-                 server of the volume, then restart the VM",
+                "the CD image {} is not available: the storage of the image repository {} did not \
+                 answer when the VM started; check the storage server, then restart the VM",
                 file.display(),
                 repository.display()
             );
@@ -106,8 +106,8 @@ impl ImageLookup {
             Err(_) => {
                 self.pending.insert(image.to_owned(), lookup);
                 let message = format!(
-                    "{}: the storage of the image repository {} has not answered within {} s; if this persists, check the \
-                     server of the storage",
+                    "the CD image {} is not available: the storage of the image repository {} has not answered within {} s; \
+                     check the storage server",
                     image.display(),
                     self.repository.display(),
                     IMAGE_LOOKUP_TIMEOUT.as_secs()
@@ -191,7 +191,7 @@ mod tests {
         };
         assert!(
             a.message
-                .starts_with("a.iso: the image repository /images has not answered within 5 s"),
+                .starts_with("the CD image a.iso is not available: the storage of the image repository /images has not answered within 5 s"),
             "{a:?}"
         );
         assert_eq!(
@@ -236,7 +236,7 @@ mod tests {
         assert!(
             sender
                 .message
-                .starts_with("a.iso: the image repository /images did not answer"),
+                .starts_with("the CD image a.iso is not available: the storage of the image repository /images did not answer"),
             "{sender:?}"
         );
     }

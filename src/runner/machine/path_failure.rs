@@ -41,19 +41,19 @@ impl ProcessUser {
 
     fn remedy(self, owned_dir: &Path, error: &io::Error) -> String {
         let Self { uid, gid } = self;
+        let dir = owned_dir.display();
         let step = match Errno::from_io_error(error) {
             Some(Errno::ACCESS | Errno::PERM) => format!(
-                "the volume of this path ignores the pod's fsGroup; in a pod or on a node that mounts the volume, run once as root: chown -R {uid}:{gid} {}",
-                owned_dir.display()
+                "the volume of {dir} ignores the pod's fsGroup; in a pod or on a node that mounts the volume, run once as root: chown -R {uid}:{gid} {dir}"
             ),
             Some(Errno::ROFS) => {
-                "the volume of this path is mounted read-only; mount it writable".to_owned()
+                format!("the volume of {dir} is mounted read-only; mount the volume writable")
             }
             Some(Errno::NOSPC | Errno::DQUOT) => {
-                "the volume of this path is full; free space or enlarge the volume".to_owned()
+                format!("the volume of {dir} is full; free space or enlarge the volume")
             }
             Some(Errno::NOENT | Errno::NOTDIR) => {
-                "check that the volume of this path is mounted".to_owned()
+                format!("check that the volume of {dir} is mounted")
             }
             _ => return String::new(),
         };

@@ -130,7 +130,9 @@ fn free_slot(recorded: &mut RecordedPciSlots, present: &[String]) -> Result<u8, 
             let room = SLOT_MAX + 1 - begin;
             Err(Invalid::new(
                 "vm.drives",
-                format!("a VM has at most {room} networks and disks together; remove some"),
+                format!(
+                    "a VM can have at most {room} networks and disks in total; remove networks or disks"
+                ),
             ))
         }
     }

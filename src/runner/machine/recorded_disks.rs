@@ -73,8 +73,8 @@ fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "the disk image {} does not exist, although the VM has used it before; check that its volume is mounted, or \
-             restore the image; {accept}",
+            "the disk image {} does not exist, although the VM has used this image before; check that the volume of the \
+             image is mounted, or restore the image; {accept}",
             path.display()
         ),
     )

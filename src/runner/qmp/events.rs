@@ -130,7 +130,7 @@ impl QmpEvent {
             }),
             "DEVICE_UNPLUG_GUEST_ERROR" => Some(Self::UnplugRejected {
                 device: text("device"),
-                why: "the guest gives no reason".to_owned(),
+                why: "the guest has not reported why it retains the device".to_owned(),
             }),
             "ACPI_DEVICE_OST" => unplug_rejected(data.get("info")?),
             _ => None,
@@ -149,10 +149,10 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
         .filter(|_| number("source").is_some_and(|source| OST_EJECT_SOURCES.contains(&source)))?;
     let answer = match status {
         0x00 | 0x84 => return None,
-        0x80 => "the guest cannot release such a device",
+        0x80 => "the guest does not support the removal of the device",
         0x81 => "a program of the guest uses the device",
         0x82 => "the device is busy",
-        0x83 => "another device that depends on this device is busy",
+        0x83 => "a device that depends on the device to be removed is busy",
         _ => "the device could not be released",
     };
     // An empty slot has no device.
@@ -210,7 +210,7 @@ mod tests {
                 device: device.clone()
             })
         );
-        let why = "the guest gives no reason".to_owned();
+        let why = "the guest has not reported why it retains the device".to_owned();
         assert_eq!(
             event("DEVICE_UNPLUG_GUEST_ERROR", gone),
             Some(QmpEvent::UnplugRejected { device, why })
@@ -233,7 +233,7 @@ mod tests {
             event("ACPI_DEVICE_OST", json!({"info": info}))
         };
         for (source, status, word) in [
-            (3, 0x80, "cannot"),
+            (3, 0x80, "does not support"),
             (0x103, 0x82, "busy"),
             (3, 1, "could not be released"),
             (3, 0x99, "0x99"),

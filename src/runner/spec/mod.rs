@@ -91,7 +91,7 @@ impl Spec {
         let mut vm = config.vm.clone().ok_or_else(|| {
             Invalid::new(
                 "vm",
-                "this key is missing; add it, because it describes the VM",
+                "the configuration has no key vm; add this key, which describes the VM",
             )
         })?;
         log_level(config)?;
@@ -172,8 +172,13 @@ impl Spec {
 /// The log level, if it is configured: `error`, `warn`, `info`, `debug` or `trace`.
 pub fn log_level(config: &RunnerConfig) -> Result<Option<LevelFilter>, Invalid> {
     let level = |text: &String| {
-        text.parse()
-            .map_err(|_| Invalid::value("logLevel", text, "use error, warn, info, debug or trace"))
+        text.parse().map_err(|_| {
+            Invalid::value(
+                "logLevel",
+                text,
+                "use the level error, warn, info, debug or trace",
+            )
+        })
     };
     config.log_level.as_ref().map(level).transpose()
 }
@@ -244,7 +249,7 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
         Invalid::new(
             "vm.sockets",
             format!(
-                "the CPU topology has more than {CPUS_MAX} CPUs; lower sockets, diesPerSocket, coresPerDie or threadsPerCore"
+                "the CPU topology has more than {CPUS_MAX} CPUs; reduce sockets, diesPerSocket, coresPerDie or threadsPerCore"
             ),
         )
     };
@@ -292,7 +297,7 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         (_, Some(file), _) => Source::File(path("file", file)?),
         (_, _, Some(device)) => Source::Device(path("device", device)?),
         _ => {
-            let problem = "the disk has no resource, file or device; add one of these keys";
+            let problem = "the disk has no key resource, file or device; add one of these keys";
             return Err(Invalid::new(format!("{key}.resource"), problem));
         }
     };

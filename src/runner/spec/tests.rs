@@ -151,7 +151,8 @@ fn a_level_of_the_log_that_there_is_not_is_refused() {
             .map(drop)
             .map_err(|invalid| invalid.to_string())
     };
-    let reported = "logLevel: \"loud\" is not allowed; use error, warn, info, debug or trace";
+    let reported =
+        "logLevel: \"loud\" is not allowed; use the level error, warn, info, debug or trace";
     assert_eq!(level("loud"), Err(reported.to_owned()));
     assert!(
         ["error", "warn", "info", "debug", "trace", "INFO"]

@@ -130,7 +130,8 @@ fn check_drives(drives: &[DriveConfig]) -> Result<(), Invalid> {
         .nth(CD_DRIVES_MAX)
     {
         Some((n, _)) => {
-            let problem = format!("a VM has at most {CD_DRIVES_MAX} CD drives; remove some");
+            let problem =
+                format!("a VM can have at most {CD_DRIVES_MAX} CD drives; remove CD drives");
             Err(Invalid::new(format!("vm.drives[{n}].type"), problem))
         }
         None => Ok(()),
@@ -161,7 +162,7 @@ fn check_characters(key: &str, value: &str, more: &str) -> Result<(), Invalid> {
         return Err(Invalid::value(
             key,
             value,
-            &format!("use letters, digits and {more}"),
+            &format!("use only letters, digits and the characters {more}"),
         ));
     }
     Ok(())
@@ -200,7 +201,7 @@ fn check_interface_name(key: &str, value: &str) -> Result<(), Invalid> {
     Err(Invalid::value(
         key,
         value,
-        "use the name of an interface: 1 to 15 characters, no blank, slash, colon or comma",
+        "use the name of a network interface: 1 to 15 characters without blank, slash, colon or comma",
     ))
 }
 

@@ -284,7 +284,7 @@ fn a_restricted_pod_opens_devices_that_only_a_group_of_the_node_may_open() {
         let _own_plugin = OwnPlugin::with(space, &options).await;
         node_offers(TUN, slots("/dev/net/tun")).await;
         let log = kubectl::run(&["logs", DAEMON_SET, "--namespace", "kube-system"]).await;
-        assert!(log.contains("pods get the node's own device"), "{log}");
+        assert!(log.contains("pods get the node's device file"), "{log}");
         for (n, device) in present.iter().enumerate() {
             let state = open_device(space, &format!("fails-{n}"), *device).await;
             let message = state["message"].as_str().unwrap_or_default();

@@ -129,9 +129,9 @@ fn an_instruction_that_kvm_does_not_execute_fails_its_step_with_the_kernels_reas
         let failed = failed(&answers(KVM_EXIT_INTERNAL_ERROR));
         assert_eq!(failed.step, step);
         assert!(
-            failed
-                .why
-                .starts_with("KVM cannot execute the instruction (internal error, suberror 0"),
+            failed.why.starts_with(
+                "KVM cannot execute an instruction of the check (internal error, suberror 0"
+            ),
             "{}",
             failed.why
         );
