@@ -66,7 +66,10 @@ mod tests {
                 "unable to find CPU model 'x'",
                 "qemu-system-x86_64 -cpu help",
             ),
-            ("Host doesn't support requested features", "use host"),
+            (
+                "Host doesn't support requested features",
+                "use the CPU model host",
+            ),
             (
                 "Property 'x-x86_64-cpu.y' not found",
                 "correct the CPU features",
