@@ -100,8 +100,8 @@ impl Reporter {
         } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
-            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner could not write the last status of the VM, because the \
-                API server did not answer in time");
+            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner has exited without the last report about the VM, because \
+                the API server did not answer in time");
         }
     }
 }

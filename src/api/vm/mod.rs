@@ -142,12 +142,12 @@ pub struct VirtualMachineSpec {
     #[serde(default)]
     pub runner_template: RunnerTemplate,
     /// Whether the VM remains stopped after its guest has shut down. If true, the operator sets `spec.vm.state` to
-    /// `Stopped`, or records the shutdown in `status.guestShutdown` (operator's setting `guestShutdownRecord`). If
-    /// false, the operator starts the VM again. A change takes effect immediately.
+    /// `Stopped`, or records the shutdown in `status.guestShutdown`. The operator's setting `guestShutdownRecord`
+    /// selects one of the two. If false, the operator starts the VM again. A change takes effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
-    /// Additional labels and annotations of the VM's Service of type `LoadBalancer`, if the operator creates Services. An empty
-    /// object means that this VM has no Service. The value null removes a default label or annotation. Use
+    /// Service of type `LoadBalancer` for the VM, if the operator creates Services: labels and annotations besides the operator's
+    /// defaults. With `loadBalancerService: {}`, the VM has no Service. A null as value removes a default label or annotation. Use
     /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops a null. A change takes effect
     /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -152,7 +152,7 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
         0x80 => "the guest does not support the removal of the device",
         0x81 => "a program of the guest uses the device",
         0x82 => "the device is busy",
-        0x83 => "a device that depends on the device to be removed is busy",
+        0x83 => "another device depends on this device, and that other device is busy",
         _ => "the device could not be released",
     };
     // An empty slot has no device.
