@@ -71,7 +71,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (until the restart, a drain of the node powers the guest off after the old timeout; a stop \
+            "spec.vm.powerdownTimeout (a drain of the node before the restart powers the guest off after the old timeout; a stop \
              by spec.vm.state uses the new timeout)",
         );
     }
