@@ -81,9 +81,9 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC (see kubectl describe pvc {}). Or change the PVC: correct the storage \
-            class, selector, size or volume mode of the disk in the VM (of the image repository: imageRepository in the \
-            operator's ConfigMap), and delete the PVC while its phase is Pending. The operator creates the PVC again"
+        message = "provide a volume that fits the PVC (see kubectl describe pvc {}). Or correct the storage class, selector, \
+            size or volume mode of the VM's disk. For the image repository, correct imageRepository in the operator's \
+            ConfigMap. After a correction, delete the PVC while its phase is Pending; the operator creates the PVC again"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
@@ -96,9 +96,9 @@ pub enum ReadyReason {
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner or the storage class (see kubectl describe pvc {}). Or change the PVC: correct the \
-            storage class or volume mode of the disk in the VM (of the image repository: imageRepository in the operator's \
-            ConfigMap), and delete the PVC while its phase is Pending. The operator creates the PVC again"
+        message = "correct the provisioner or the storage class (see kubectl describe pvc {}). Or correct the storage class or \
+            volume mode of the VM's disk. For the image repository, correct imageRepository in the operator's ConfigMap. \
+            After a correction, delete the PVC while its phase is Pending; the operator creates the PVC again"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
