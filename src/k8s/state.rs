@@ -99,13 +99,6 @@ impl<T: Default> States<T> {
         content.failing -= usize::from(failures > 0);
     }
 
-    /// The number of failed reconciles of the object since the last successful one.
-    #[must_use]
-    pub fn failures(&self, key: &ObjectKey) -> u32 {
-        let content = self.lock();
-        content.entries.get(key).map_or(0, |entry| entry.failures)
-    }
-
     /// The number of objects with a failed last reconcile.
     #[must_use]
     pub fn failing(&self) -> usize {

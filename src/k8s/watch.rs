@@ -16,6 +16,7 @@
 use crate::k8s::cluster::Cluster;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::runtime::utils::Backoff;
@@ -103,26 +104,30 @@ pub fn listed_in<K: NamespacedObject>(
     merged(apis.map(begin).collect())
 }
 
-/// The same without objects that cannot be decoded, for example after a return to an earlier version of the operator. They are logged.
-/// A store keeps the last version that was decoded.
+/// The same, if some objects cannot be decoded, for example after a return to an earlier version of the operator. They are logged, and
+/// `replacement` makes an object from their metadata. Without a replacement, the event is dropped.
 pub fn decoded_in<K>(
     cluster: &Cluster,
     namespaces: &Namespaces,
     config: &watcher::Config,
+    replacement: fn(ObjectMeta) -> Option<K>,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K>
 where
     K: NamespacedObject,
 {
     let events = listed_in::<DeserializeGuard<K>>(cluster, namespaces, config);
-    events.filter_map(|event| {
+    events.filter_map(move |event| {
         std::future::ready(match event {
-            Ok(event) => decoded(event).map(Ok),
+            Ok(event) => decoded(event, replacement).map(Ok),
             Err(error) => Some(Err(error)),
         })
     })
 }
 
-fn decoded<K>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>>
+fn decoded<K>(
+    event: Event<DeserializeGuard<K>>,
+    replacement: fn(ObjectMeta) -> Option<K>,
+) -> Option<Event<K>>
 where
     K: Resource<DynamicType = ()>,
 {
@@ -131,7 +136,7 @@ where
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
             tracing::error!(kind = %K::kind(&()), name, error = %invalid.error, "the operator cannot decode this object and ignores it; correct the field that the error names");
-            None
+            replacement(invalid.metadata)
         }
     };
     Some(match event {

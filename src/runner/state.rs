@@ -330,7 +330,7 @@ impl State {
             // Guests ignore the button while they boot, and some ask their user first.
             let delay_max = (self.powerdown_timeout / 6).max(Duration::from_secs(1));
             shutdown.press_at = Some(now + shutdown.press_delay.min(delay_max));
-            shutdown.press_delay *= 2;
+            shutdown.press_delay = (shutdown.press_delay * 2).min(delay_max);
             return vec![Action::PressPowerButton];
         }
         if shutdown.check_at.is_some_and(|check_at| check_at <= now) {

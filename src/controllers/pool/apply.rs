@@ -70,7 +70,10 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Appl
             if !holds(check, ctx).await? {
                 return Ok(Applied::Outdated);
             }
-            delete(claim, user, *why, pool, ctx).await?;
+            // The store may still have an assignment that was deleted and reported before.
+            if !delete(claim, user, *why, pool, ctx).await? {
+                return Ok(Applied::Outdated);
+            }
         }
     }
     Ok(Applied::Written)
@@ -97,20 +100,20 @@ async fn write_status(
         .await
 }
 
+/// Returns whether this request has deleted the assignment.
 async fn delete(
     claim: &Version,
     user: &str,
     why: Why,
     pool: &VmPool,
     ctx: &Context,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let (writer, uid) = (ctx.writer(), only_uid(&claim.uid));
     let is_deleted = writer
         .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
         .await?;
-    // The store may still have an assignment that was deleted and reported before.
     if !is_deleted {
-        return Ok(());
+        return Ok(false);
     }
     ctx.cluster
         .metrics
@@ -119,7 +122,7 @@ async fn delete(
     let note = format!("the assignment of {user} ends: {why}");
     let pool = pool.object_ref(&());
     events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
-    Ok(())
+    Ok(true)
 }
 
 /// Deletes the assignment by which a pool that does not exist has assigned a VM.

@@ -9,8 +9,10 @@ use crate::k8s::store::children::Change;
 use crate::k8s::tasks::Tasks;
 use crate::k8s::watch::decoded_in;
 use futures::{Stream, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +35,7 @@ pub fn watch(
     let (changes, changed) = Changes::new(ctx.pools.clone());
     let (cluster, namespaces) = (&ctx.cluster, ctx.watched_namespace());
     let config = watcher::Config::default();
-    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config);
+    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config, |_| None);
     let (of_claims, known) = (changes.clone(), ctx.clone());
     let (orphans, orphaned) = Changes::new(ctx.vms.clone());
     let of_claim = orphans.clone();
@@ -52,7 +54,7 @@ pub fn watch(
         },
     );
     tasks.spawn("watch of vmassignments".to_owned(), claims);
-    let pools = decoded_in::<VmPool>(cluster, &namespaces, &config);
+    let pools = decoded_in(cluster, &namespaces, &config, pool_without_end);
     let (rules, of_pools) = (changes.clone(), ctx.clone());
     let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
     // Members that two pools share follow the rules of both.
@@ -65,6 +67,17 @@ pub fn watch(
         pools: futures::stream::select(pools, changed),
         vms: futures::stream::select(vms(ctx, changes), orphaned),
     }
+}
+
+/// A pool in place of one that cannot be decoded. Its assignments do not expire, because it has no valid retention, and no user finds the
+/// session of the previous one.
+fn pool_without_end(metadata: ObjectMeta) -> Option<VmPool> {
+    let spec = json!({"retention": "", "permissions": [], "onRelease": "Restart"});
+    Some(VmPool {
+        metadata,
+        spec: serde_json::from_value(spec).ok()?,
+        status: None,
+    })
 }
 
 /// Reports the VMs that the pool has assigned, if it does not exist.
@@ -91,7 +104,8 @@ fn vms(
     changes: Changes<VmPool>,
 ) -> impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<> {
     let config = watcher::Config::default();
-    let events = decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config);
+    let events =
+        decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config, |_| None);
     // The pools of a VM before its change, until the store has the change.
     let before = Arc::new(Mutex::new(BTreeSet::new()));
     let (known, noted) = (ctx.clone(), before.clone());

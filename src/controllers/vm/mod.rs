@@ -202,12 +202,6 @@ async fn delete_orphans(
     (applied, Some(ORPHAN_RETRY_DELAY))
 }
 
-/// Whether the API server has failed with an internal error several times in a row. The usual cause is a webhook that does not
-/// answer.
-fn is_repeated(error: &Error, observed: &Observed, ctx: &Context) -> bool {
-    error.code() == Some(500) && ctx.states.failures(&observed.key()) >= INTERNAL_ERRORS_MIN
-}
-
 /// Reports the blocking condition and the additional conditions.
 async fn report_all(
     observed: &Observed,
@@ -216,9 +210,14 @@ async fn report_all(
     applied: Result<&[DesiredCondition], &Error>,
     ctx: &Context,
 ) -> Result<(), Error> {
+    // The usual cause is a webhook that does not answer.
+    let is_internal = applied.is_err_and(|error| error.code() == Some(500));
+    let internal_errors = ctx
+        .states
+        .count_internal_errors(&observed.key(), is_internal);
     let problem = match (plan, applied) {
         (Err(invalid), _) => Some(invalid.clone()),
-        (_, Err(error)) if error.is_rejection() || is_repeated(error, observed, ctx) => {
+        (_, Err(error)) if error.is_rejection() || internal_errors >= INTERNAL_ERRORS_MIN => {
             Some(diagnose::rejected(error, Some(&observed.vm.spec)))
         }
         // The exit of a pod is recorded in any case, so that the VM starts again.

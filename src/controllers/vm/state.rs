@@ -33,6 +33,8 @@ pub struct VmState {
     pod_created: Option<Timestamp>,
     /// UID of the last pod that this operator has deleted.
     deleted_pod: Option<String>,
+    /// Consecutive internal errors of the API server.
+    internal_errors: u32,
     /// The time of the last event about a reset of the guest.
     reset_reported: Option<Instant>,
     /// The time of the last copy of a report into the VM's status.
@@ -104,6 +106,18 @@ impl VmStates {
     pub fn keeps_message(&self, vm: &ObjectKey, now: Instant) -> bool {
         let reported = self.with(vm, |state| state.rejection_reported).flatten();
         reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
+    }
+
+    /// Counts internal errors of the API server in a row. Returns their number.
+    pub fn count_internal_errors(&self, vm: &ObjectKey, is_internal_error: bool) -> u32 {
+        if !is_internal_error {
+            self.with(vm, |state| state.internal_errors = 0);
+            return 0;
+        }
+        self.change(vm, |state| {
+            state.internal_errors = state.internal_errors.saturating_add(1);
+            state.internal_errors
+        })
     }
 
     /// Whether a reset of the guest causes an event. A guest in a loop of resets causes few.

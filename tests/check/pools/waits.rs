@@ -83,6 +83,20 @@ fn user_waits_for_the_restart_of_a_vm_that_can_restart_only() {
     assert_eq!(ended(&broken), [Why::Reclaimed]);
 }
 
+/// A quota that is used up, for example, prevents each restart.
+#[test]
+fn problem_of_all_restarts_costs_a_waiting_user_one_running_vm_at_most() {
+    let mut facts = facts(restarting());
+    facts.vms[0].problem = Some("QuotaExceeded".to_owned());
+    assert_eq!(ended(&facts), [Why::Reclaimed]);
+    let mut second = facts.vms[0].clone();
+    (second.id.name, second.id.uid) = ("vm9".to_owned(), "9".to_owned());
+    facts.vms.push(second);
+    assert_eq!(ended(&facts), []);
+    facts.now += WAIT_MAX;
+    assert_eq!(ended(&facts), [Why::WaitedTooLong]);
+}
+
 #[test]
 fn limit_does_not_end_the_wait_for_a_restart() {
     let mut late = facts(restarting());

@@ -163,7 +163,7 @@ impl Actions {
         if let Some(vm) = adopted.or_else(|| candidates.next()) {
             return Some(status::reserve(facts, claim, vm));
         }
-        let restarting = candidates.next_restarting();
+        let restarting = candidates.next_restarting(*position + 1);
         if restarting.is_none() && facts.now.duration_since(claim.created) >= WAIT_MAX {
             let check = Check::ClaimIs(claim.id.clone());
             return Some(release::delete(claim, Why::WaitedTooLong, check));

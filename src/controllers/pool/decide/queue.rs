@@ -20,9 +20,9 @@ pub(super) fn is_usable(facts: &Facts, vm: &Vm) -> bool {
     is_available(vm) && (vm.held.is_none() || is_expired(facts, vm, false))
 }
 
-/// Whether a user can get the VM after its restart, which is in progress.
-fn is_awaited(vm: &Vm) -> bool {
-    vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending && vm.problem.is_none()
+/// Whether a restart without a user is in progress. A user can get the VM after it, unless the VM has a problem.
+fn is_restarting_free(vm: &Vm) -> bool {
+    vm.is_restarting && vm.held.is_none() && vm.is_member && !vm.is_ending
 }
 
 /// Whether the VM has an expired assignment, and whether its pool restarts the VM before the next user gets it.
@@ -60,6 +60,8 @@ pub(super) struct Candidates<'a> {
     restarting: VecDeque<&'a Vm>,
     /// VMs with an expired assignment, which have to be restarted before the next user gets them.
     expired: VecDeque<&'a Vm>,
+    /// Number of VMs without a user that a problem prevents from restarting.
+    stuck: usize,
     /// The VMs of `expired` that are needed.
     to_restart: Vec<&'a Vm>,
 }
@@ -68,13 +70,17 @@ impl<'a> Candidates<'a> {
     pub(super) fn new(facts: &'a Facts) -> Self {
         let mut free: Vec<&Vm> = Vec::new();
         let (mut restarting, mut replaceable, mut expired) = (Vec::new(), Vec::new(), Vec::new());
+        let mut stuck = 0;
         for vm in facts.vms_by_name() {
             if is_free(facts, vm) {
                 free.push(vm);
             } else if facts.is_reserved(vm) {
                 // An assignment of this or another pool gets it.
-            } else if is_awaited(vm) {
-                restarting.push(vm);
+            } else if is_restarting_free(vm) {
+                match vm.problem {
+                    None => restarting.push(vm),
+                    Some(_) => stuck += 1,
+                }
             } else if is_available(vm) && is_expired(facts, vm, false) {
                 replaceable.push(vm);
             } else if is_available(vm) && is_expired(facts, vm, true) {
@@ -89,6 +95,7 @@ impl<'a> Candidates<'a> {
             ready: free.into_iter().chain(replaceable).collect(),
             restarting: restarting.into(),
             expired: expired.into(),
+            stuck,
             to_restart: Vec::new(),
         }
     }
@@ -98,11 +105,12 @@ impl<'a> Candidates<'a> {
         self.ready.pop_front()
     }
 
-    /// The VM with the restart that the next assignment awaits.
-    pub(super) fn next_restarting(&mut self) -> Option<&'a Vm> {
+    /// The VM with the restart that the assignment at that position of the queue awaits. A problem that prevents all restarts costs each
+    /// user who waits at most one running VM.
+    pub(super) fn next_restarting(&mut self, position: usize) -> Option<&'a Vm> {
         let restarting = self.restarting.pop_front();
         restarting.or_else(|| {
-            let vm = self.expired.pop_front()?;
+            let vm = self.expired.pop_front_if(|_| self.stuck <= position)?;
             self.to_restart.push(vm);
             Some(vm)
         })
