@@ -57,6 +57,18 @@ async fn context(server: &Server) -> (Arc<Context>, Tasks) {
     (ctx, tasks)
 }
 
+/// Creates the pool `p` with the member `accepted`, and an assignment for the user anna.
+async fn create_pool(server: &Server, spec: Value) {
+    let vm = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
+    create(server, "VirtualMachine", "accepted", vm).await;
+    create(server, "VmPool", "p", spec).await;
+    let (name, spec) = (
+        names::assignment("p", "anna"),
+        json!({"pool": "p", "user": "anna"}),
+    );
+    create(server, "VmAssignment", &name, spec).await;
+}
+
 async fn pool(server: &Server) -> Arc<VmPool> {
     let pools: kube::Api<VmPool> = kube::Api::namespaced(server.client(NAMESPACE), NAMESPACE);
     Arc::new(pools.get("p").await.unwrap())
@@ -80,20 +92,8 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
     let server = Server::new(1);
     let (ctx, _tasks) = context(&server).await;
     let vm = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
-    create(&server, "VirtualMachine", "accepted", vm.clone()).await;
     create(&server, "VirtualMachine", "rejected", vm).await;
-    create(
-        &server,
-        "VmPool",
-        "p",
-        json!({"permissions": [], "prewarm": 2}),
-    )
-    .await;
-    let (name, spec) = (
-        names::assignment("p", "anna"),
-        json!({"pool": "p", "user": "anna"}),
-    );
-    create(&server, "VmAssignment", &name, spec).await;
+    create_pool(&server, json!({"permissions": [], "prewarm": 2})).await;
     ctx.stores_ready().await;
 
     // One reconcile is enough for the assignment, although each of its rounds has a rejected write.
@@ -132,25 +132,11 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
 async fn assignment_with_another_controller_as_its_owner_gets_a_vm() {
     let server = Server::new(2);
     let (ctx, _tasks) = context(&server).await;
-    create(
-        &server,
-        "VirtualMachine",
-        "accepted",
-        json!({"pools": ["p"], "vm": {"state": "Running"}}),
-    )
-    .await;
-    create(&server, "VmPool", "p", json!({"permissions": []})).await;
-    let name = names::assignment("p", "anna");
-    create(
-        &server,
-        "VmAssignment",
-        &name,
-        json!({"pool": "p", "user": "anna"}),
-    )
-    .await;
+    create_pool(&server, json!({"permissions": []})).await;
     let owner = json!({"apiVersion": "example.org/v1", "kind": "Portal", "name": "portal", "uid": "1", "controller": true});
     let api = components::api(&server.client(NAMESPACE), "VmAssignment", Some(NAMESPACE));
     let patch = kube::api::Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+    let name = names::assignment("p", "anna");
     api.patch(&name, &Default::default(), &patch).await.unwrap();
     ctx.stores_ready().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -172,27 +158,12 @@ async fn pool_that_cannot_be_decoded_affects_no_other_pool() {
     let (ctx, _tasks) = context(&server).await;
     create(
         &server,
-        "VirtualMachine",
-        "accepted",
-        json!({"pools": ["p"], "vm": {"state": "Running"}}),
-    )
-    .await;
-    create(
-        &server,
         "VmPool",
         "other",
         json!({"permissions": [], "onRelease": "Archive"}),
     )
     .await;
-    create(&server, "VmPool", "p", json!({"permissions": []})).await;
-    let name = names::assignment("p", "anna");
-    create(
-        &server,
-        "VmAssignment",
-        &name,
-        json!({"pool": "p", "user": "anna"}),
-    )
-    .await;
+    create_pool(&server, json!({"permissions": []})).await;
     tokio::time::timeout(Duration::from_secs(60), ctx.stores_ready())
         .await
         .unwrap();
