@@ -115,6 +115,12 @@ fn status(facts: &Facts) -> VmPoolStatus {
     report::status(facts, &pool, None)
 }
 
+/// The condition `Ready` contains that text.
+fn explains(status: &VmPoolStatus, text: &str) {
+    let message = &status.conditions[0].message;
+    assert!(message.contains(text), "{message}");
+}
+
 #[test]
 fn expired_vm_that_the_next_user_cannot_get_is_unavailable_with_the_cause() {
     let mut facts = facts(restarting());
@@ -122,18 +128,10 @@ fn expired_vm_that_the_next_user_cannot_get_is_unavailable_with_the_cause() {
     facts.vms[1].problem = Some("DiskFull".to_owned());
     let found = status(&facts);
     assert_eq!((found.expired, found.unavailable), (0, 2));
-    let message = &found.conditions[0].message;
-    assert!(
-        message.contains("VM vm1 is not running (DiskFull)"),
-        "{message}"
-    );
+    explains(&found, "VM vm1 is not running (DiskFull)");
     facts.vms[1].problem = None;
     facts.vms[1].is_member = false;
-    let message = &status(&facts).conditions[0].message;
-    assert!(
-        message.contains("VM vm1 is no longer a member of the pool"),
-        "{message}"
-    );
+    explains(&status(&facts), "VM vm1 is no longer a member of the pool");
 }
 
 #[test]
@@ -142,9 +140,8 @@ fn connected_console_of_an_assigned_vm_is_named_as_a_cause() {
     facts.vms[1].is_connected = true;
     let found = status(&facts);
     assert_eq!((found.assigned, found.expired), (1, 0));
-    let message = &found.conditions[0].message;
-    assert!(
-        message.contains("an assignment does not expire while a console of its VM is connected"),
-        "{message}"
+    explains(
+        &found,
+        "an assignment does not expire while a console of its VM is connected",
     );
 }

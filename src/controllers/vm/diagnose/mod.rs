@@ -8,7 +8,7 @@
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
-//! | [`unnamed_disks`] | (pure) disks without a name, whose position selects the PVC |
+//! | [`unnamed_disks`] | (pure) disks without a name: the position of such a disk selects its PVC |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
 mod ending;
