@@ -135,7 +135,7 @@ where
         Ok(object) => Some(object),
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(kind = %K::kind(&()), name, error = %invalid.error, "the operator cannot decode this object and uses at most its metadata; correct the field that the error names");
+            tracing::error!(kind = %K::kind(&()), name, error = %invalid.error, "the operator cannot decode this object and ignores its spec and status; correct the field that the error names");
             replacement(invalid.metadata)
         }
     };

@@ -28,11 +28,11 @@ pub struct ParsedConfig {
 const LEGACY_KEYS: [(&str, &str); 9] = [
     (
         "template",
-        "the runner builds QEMU's arguments from the keys of vm, without a template",
+        "the runner uses no template: it builds QEMU's arguments from the keys below vm",
     ),
     (
         "updateTemplate",
-        "the runner builds QEMU's arguments from the keys of vm, without a template",
+        "the runner uses no template: it builds QEMU's arguments from the keys below vm",
     ),
     (
         "swtpmSocket",

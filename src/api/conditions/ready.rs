@@ -81,9 +81,9 @@ pub enum ReadyReason {
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC (see kubectl describe pvc {}). Or correct the storage class, selector, \
-            size or volume mode of the VM's disk. For the image repository, correct imageRepository in the operator's \
-            ConfigMap. After a correction, delete the PVC while its phase is Pending; the operator creates the PVC again"
+        message = "provide a volume that fits the PVC (see kubectl describe pvc {}). Or change the request: storage class, selector, \
+            size or volume mode of the VM's disk. The request of the image repository's PVC is imageRepository in the operator's \
+            ConfigMap. Then delete the PVC if its phase is still Pending; the operator creates it again"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.

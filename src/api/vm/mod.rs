@@ -146,8 +146,9 @@ pub struct VirtualMachineSpec {
     /// selects one of the two. If false, the operator starts the VM again. A change takes effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
-    /// Service of type `LoadBalancer` for the VM, if the operator creates Services: labels and annotations besides the operator's
-    /// defaults. With `loadBalancerService: {}`, the VM has no Service. A null as value removes a default label or annotation. Use
+    /// Labels and annotations of the VM's Service of type `LoadBalancer`, besides the operator's defaults. They have an effect if
+    /// the operator's setting `loadBalancerService` creates such Services. If the field is absent, the Service has the defaults.
+    /// If it is the empty object `{}`, the VM has no Service. A null as value removes a default label or annotation. Use
     /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops a null. A change takes effect
     /// immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]

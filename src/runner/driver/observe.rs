@@ -250,7 +250,7 @@ impl Driver {
                 tracing::info!(
                     connected = desktop.connected,
                     user = desktop.user,
-                    "the state of the desktop in the guest has changed"
+                    "a user has logged in to the guest or out, or the agent of the desktop has connected or disconnected"
                 );
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);

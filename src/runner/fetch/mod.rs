@@ -203,8 +203,8 @@ async fn deadline_expiry(deadline: Option<u64>) {
 
 fn deadline_exceeded(seconds: u64) -> Problem {
     let message = format!(
-        "the download has not finished within {seconds} s; raise the maximum duration, or use a faster server. The next \
-            attempt resumes the download"
+        "the download has not finished within {seconds} s. The next attempt resumes it. If it does not finish \
+            either, raise --deadline (the operator takes it from imageRepository.fetch.deadline), or use a faster server"
     );
     Problem::new(FetchReason::DeadlineExceeded, message)
 }

@@ -17,10 +17,7 @@ pub fn explain(decision: &Decision, notes: &[DesiredCondition]) -> Option<Diagno
         ConditionReason::Fetching => ReadyReason::Starting,
         _ => ReadyReason::MediaFetchFailed,
     };
-    let problem = format!(
-        "the VM does not start yet, because it needs a CD image: {}",
-        note.message
-    );
+    let problem = format!("the VM waits for a CD image: {}", note.message);
     let next_step = format!("at {until}, the VM starts without the CD image");
     Some(Diagnosis::new(reason, problem, next_step))
 }
