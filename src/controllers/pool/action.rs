@@ -114,7 +114,7 @@ pub enum Check {
     },
     /// The assignment has that version.
     ClaimIs(Version),
-    /// The VM with that name and UID does not exist, or is being deleted.
+    /// The VM with that name and UID does not exist, is being deleted, or no longer concerns pools.
     VmGone {
         /// Its name.
         name: String,
@@ -163,7 +163,7 @@ impl fmt::Display for Why {
             Self::Released => "the VmAssignment was deleted",
             Self::Expired => "the assignment has expired",
             Self::Reclaimed => "the assignment has expired, and another user needs the VM",
-            Self::VmDeleted => "the VM was deleted",
+            Self::VmDeleted => "the VM was deleted, or left the pool",
             Self::PoolDeleted => "the pool was deleted",
             Self::Duplicate => "the user has another VM of the pool",
             Self::WaitedTooLong => "no VM became available within 30 minutes",

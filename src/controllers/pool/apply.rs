@@ -157,7 +157,10 @@ async fn holds(check: &Check, ctx: &Context) -> Result<bool, Error> {
         Check::None => true,
         Check::ClaimGone { name, uid } => is_gone(claim(name).await?.as_ref(), uid),
         Check::ClaimIs(version) => is_version(claim(&version.name).await?.as_ref(), version),
-        Check::VmGone { name, uid } => is_gone(vm(name).await?.as_ref(), uid),
+        Check::VmGone { name, uid } => {
+            let found = vm(name).await?.filter(MemberView::concerns_pools);
+            is_gone(found.as_ref(), uid)
+        }
         Check::VmIs(version) => is_version(vm(&version.name).await?.as_ref(), version),
     })
 }

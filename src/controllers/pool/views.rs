@@ -26,12 +26,34 @@ pub struct AssignmentView {
 #[resource(inherit = VirtualMachine)]
 #[allow(missing_docs)]
 pub struct MemberView {
-    #[serde(deserialize_with = "metadata")]
+    #[serde(deserialize_with = "key_and_versions")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     pub spec: MemberSpecView,
     #[serde(default)]
     pub status: MemberStatusView,
+}
+
+impl MemberView {
+    /// Whether the VM belongs to a pool, or a pool has assigned it.
+    #[must_use]
+    pub fn concerns_pools(&self) -> bool {
+        !self.spec.pools.is_empty() || self.status.assignment.pool.is_some()
+    }
+}
+
+/// Reads the metadata without labels, annotations and owners.
+fn key_and_versions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let read = metadata(deserializer)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        generation: read.generation,
+        deletion_timestamp: read.deletion_timestamp,
+        ..ObjectMeta::default()
+    })
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

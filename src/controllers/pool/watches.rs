@@ -98,7 +98,20 @@ fn report_sharing(pool: &ObjectKey, ctx: &Context, changes: &Changes<VmPool>) {
     }
 }
 
-/// Watches VMs. Reports the pools of a changed VM, before and after the change.
+/// The event, if its VM concerns pools. Most clusters have many other VMs, which are not stored. A stored VM that no longer concerns pools
+/// is removed from the store.
+fn of_pools(
+    event: Event<MemberView>,
+    is_stored: impl Fn(&MemberView) -> bool,
+) -> Option<Event<MemberView>> {
+    match event {
+        Event::InitApply(vm) if !vm.concerns_pools() => None,
+        Event::Apply(vm) if !vm.concerns_pools() => is_stored(&vm).then_some(Event::Delete(vm)),
+        event => Some(event),
+    }
+}
+
+/// Watches VMs of pools. Reports the pools of a changed VM, before and after the change.
 fn vms(
     ctx: &Arc<Context>,
     changes: Changes<VmPool>,
@@ -106,6 +119,14 @@ fn vms(
     let config = watcher::Config::default();
     let events =
         decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config, |_| None);
+    let known = ctx.clone();
+    let events = events.filter_map(move |event| {
+        let is_stored = |vm: &MemberView| known.vms.get(&ObjectKey::of(vm)).is_some();
+        std::future::ready(match event {
+            Ok(event) => of_pools(event, is_stored).map(Ok),
+            Err(error) => Some(Err(error)),
+        })
+    });
     // The pools of a VM before its change, until the store has the change.
     let before = Arc::new(Mutex::new(BTreeSet::new()));
     let (known, noted) = (ctx.clone(), before.clone());

@@ -7,6 +7,7 @@ use std::time::Duration;
 use support::install::definitions;
 use support::memory::Server;
 use support::{components, timings};
+use tokio::task::JoinHandle;
 use vm_operator::api::pool::names;
 use vm_operator::controllers::pool::context::Context;
 use vm_operator::controllers::pool::orphans::Orphans;
@@ -27,14 +28,15 @@ pub(super) async fn create(server: &Server, kind: &str, name: &str, spec: Value)
     api.create(&Default::default(), &object).await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() {
-    let server = Server::new(1);
-    timings::follow_virtual_clock(server.now());
-    server.create_namespace(NAMESPACE);
-    let [vms, reports, pools, assignments] = definitions().try_into().unwrap();
-    server.install_crd(&vms);
-    server.install_crd(&reports);
+/// The controller of pools, which runs until its task is aborted.
+pub(super) struct Running {
+    pub(super) ctx: Arc<Context>,
+    pub(super) registry: Registry,
+    pub(super) task: JoinHandle<()>,
+    _tasks: Tasks,
+}
+
+pub(super) fn run(server: &Server) -> Running {
     let mut cluster = Cluster::new(server.client(NAMESPACE), MANAGER);
     (cluster.now, cluster.instant) = (timings::now, timings::instant);
     let ctx = Arc::new(Context::new(cluster, NAMESPACE.to_owned()));
@@ -45,7 +47,28 @@ async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() 
     let never = std::future::pending().boxed().shared();
     let orphans = controller::run(Orphans::new(&ctx), watched.vms, never.clone());
     let pool = controller::run(ctx.clone(), watched.pools, never);
-    let running = tokio::spawn(futures::future::join(orphans, pool).map(drop));
+    let task = tokio::spawn(futures::future::join(orphans, pool).map(drop));
+    Running {
+        ctx,
+        registry,
+        task,
+        _tasks: tasks,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() {
+    let server = Server::new(1);
+    timings::follow_virtual_clock(server.now());
+    server.create_namespace(NAMESPACE);
+    let [vms, reports, pools, assignments] = definitions().try_into().unwrap();
+    server.install_crd(&vms);
+    server.install_crd(&reports);
+    let Running {
+        registry,
+        task: running,
+        ..
+    } = &run(&server);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(registry.missing(), [""; 0]);
     registry.ready().await;

@@ -6,6 +6,7 @@
 //! | `world` | a small cluster: objects, and the effects of writes |
 //! | `explore` | steps, mutations of rules, and the breadth-first search |
 //! | `later` | definitions that are missing at the start |
+//! | `members` | VMs that join and leave pools |
 //! | `properties` | properties of `decide` for random facts |
 //! | `rejected` | writes that the API server rejects |
 //! | `waits` | users who wait, and the causes that the pool reports |
@@ -23,6 +24,7 @@
 
 mod explore;
 mod later;
+mod members;
 mod properties;
 mod rejected;
 mod waits;

@@ -1,0 +1,101 @@
+//! VMs that join and leave pools. The controller stores only the VMs that concern pools.
+
+use super::later::{create, run};
+use kube::api::Patch;
+use serde_json::{Value, json};
+use std::time::Duration;
+use support::install::definitions;
+use support::memory::Server;
+use support::{components, timings};
+use vm_operator::api::pool::names;
+use vm_operator::k8s::registry::Stored;
+
+const NAMESPACE: &str = "ns";
+
+fn api(server: &Server, kind: &str) -> kube::Api<kube::api::DynamicObject> {
+    components::api(&server.client(NAMESPACE), kind, Some(NAMESPACE))
+}
+
+async fn set_pools(server: &Server, vm: &str, pools: Value) {
+    let patch = Patch::Merge(json!({"spec": {"pools": pools}}));
+    let vms = api(server, "VirtualMachine");
+    vms.patch(vm, &Default::default(), &patch).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+}
+
+/// A server with the pool `p`, an assignment for the user anna, and the VM `vm`, which belongs to these pools.
+async fn server(pools: Value) -> Server {
+    let server = Server::new(1);
+    timings::follow_virtual_clock(server.now());
+    server.create_namespace(NAMESPACE);
+    for definition in definitions() {
+        server.install_crd(&definition);
+    }
+    let vm = json!({"pools": pools, "vm": {"state": "Stopped"}});
+    create(&server, "VirtualMachine", "vm", vm).await;
+    create(&server, "VmPool", "p", json!({"permissions": []})).await;
+    let claim = json!({"pool": "p", "user": "anna"});
+    create(
+        &server,
+        "VmAssignment",
+        &names::assignment("p", "anna"),
+        claim,
+    )
+    .await;
+    server
+}
+
+async fn user(server: &Server) -> Value {
+    let vm = api(server, "VirtualMachine").get("vm").await.unwrap();
+    vm.data["status"]["assignment"]["user"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn vm_is_stored_from_its_first_pool_until_its_last_user_leaves() {
+    let server = server(json!([])).await;
+    let running = run(&server);
+    let stored = || running.ctx.vms.count();
+    running.ctx.stores_ready().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((stored(), user(&server).await), (0, Value::Null));
+
+    set_pools(&server, "vm", json!(["p"])).await;
+    assert_eq!((stored(), user(&server).await), (1, json!("anna")));
+    // The user keeps a VM that leaves the pool.
+    set_pools(&server, "vm", json!([])).await;
+    assert_eq!((stored(), user(&server).await), (1, json!("anna")));
+    let claims = api(&server, "VmAssignment");
+    let name = names::assignment("p", "anna");
+    claims.delete(&name, &Default::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        (stored(), user(&server).await["user"].clone()),
+        (0, Value::Null)
+    );
+    running.task.abort();
+}
+
+/// For example after a backup was restored, or after two changes of the VM while no operator ran.
+#[tokio::test(start_paused = true)]
+async fn assignment_of_a_vm_that_has_left_all_pools_ends() {
+    let server = server(json!(["p"])).await;
+    let first = run(&server);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(user(&server).await, json!("anna"));
+    first.task.abort();
+
+    let vms = api(&server, "VirtualMachine");
+    let free = json!({"status": {"assignment": {"pool": null, "user": null, "uid": null}}});
+    let free = Patch::Merge(free);
+    vms.patch_status("vm", &Default::default(), &free)
+        .await
+        .unwrap();
+    set_pools(&server, "vm", json!([])).await;
+    let claims = api(&server, "VmAssignment");
+    let name = names::assignment("p", "anna");
+    assert!(claims.get_opt(&name).await.unwrap().is_some());
+    let second = run(&server);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(claims.get_opt(&name).await.unwrap().is_none());
+    second.task.abort();
+}
