@@ -34,6 +34,9 @@ pub(super) fn explain(
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
     {
         let (name, note) = (name(claim), &warning.note);
+        if is_about_missing_class(note) {
+            return missing_class(&name, pod, note);
+        }
         let problem = format!("the storage class of PVC {name:?} cannot provide a volume ({note})");
         return with_setting(
             claim,
@@ -77,6 +80,28 @@ pub(super) fn explain(
         reason,
         &format!("{problem} ({message})"),
         pod.metadata.name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Whether the text is that of Kubernetes about a storage class that does not exist.
+fn is_about_missing_class(note: &str) -> bool {
+    note.starts_with("storageclass.storage.k8s.io ") && note.ends_with(" not found")
+}
+
+fn missing_class(claim: &str, pod: &PodView, note: &str) -> Diagnosis {
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    let setting = if claim == names::IMAGE_REPOSITORY_CLAIM {
+        "imageRepository.storageClassName in the operator's ConfigMap"
+    } else {
+        "storageClassName in the disk's volumeClaimTemplate.spec"
+    };
+    Diagnosis::new(
+        Reason::ProvisioningFailed,
+        format!("the storage class of PVC {claim:?} does not exist ({note})"),
+        format!(
+            "create the storage class, or correct {setting}. After a correction, run kubectl delete pvc {claim}, and kubectl \
+             delete pod {pod}"
+        ),
     )
 }
 

@@ -124,11 +124,14 @@ fn is_failure(past: &Restarts) -> bool {
     past.attempts > 1 || !is_ordinary
 }
 
-/// The message of a running VM. It contains the reason for an emulation that is not configured, and the cause of a
-/// recent failure.
+/// The message of a running VM. It contains the reason for an emulation that is not configured, the problem of a CD image, and
+/// the cause of a recent failure.
 fn running(observed: &Observed) -> String {
     let status = observed.vm.status.as_ref();
     let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
+    let media =
+        status.and_then(|status| conditions::find(&status.conditions, conditions::MEDIA_READY));
+    let media = media.filter(|it| it.status == "False");
     let failure = past_exit(observed).filter(|_| recovery(observed).is_some());
     let failure = failure.map(|past| {
         let (cause, attempts) = (cause(past), past.attempts);
@@ -137,6 +140,7 @@ fn running(observed: &Observed) -> String {
     ["the VM is running".to_owned()]
         .into_iter()
         .chain(emulation.map(str::to_owned))
+        .chain(media.map(|it| it.message.clone()))
         .chain(failure)
         .collect::<Vec<_>>()
         .join("; ")

@@ -73,6 +73,18 @@ fn a_running_vm_that_is_emulated_although_acceleration_is_requested_has_the_caus
 }
 
 #[test]
+fn a_running_vm_without_its_cd_image_has_the_cause_in_ready() {
+    let mut vm = seen_running(vm(json!({"state": "Running"})));
+    let condition = json!({"type": "MediaReady", "status": "False", "reason": "ImageMissing", "message": "CD drive 0: cause",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let conditions = &mut vm.status.as_mut().unwrap().conditions;
+    conditions.push(serde_json::from_value(condition).unwrap());
+    let observed = with_pod(vm, pod(json!({"phase": "Running"})));
+    let ready = ready(&observed, &decide(&observed, true), None);
+    assert_eq!(ready.message, "the VM is running; CD drive 0: cause");
+}
+
+#[test]
 fn who_stops_a_guest_is_told_how_to_switch_it_off() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;

@@ -81,7 +81,7 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
         "fast",
         "Pending",
     );
-    let next_step = "delete the PVC while its phase is Pending";
+    let next_step = "delete the PVC if its phase is still Pending";
     let words = [
         "\"vm-runner-data\"",
         "provide a volume",
@@ -100,7 +100,24 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
     is_explained(
         &refused,
         Reason::ProvisioningFailed,
-        &[note, "\"vm-runner-data\"", "storage class"],
+        &[
+            note,
+            "\"vm-runner-data\"",
+            "create the storage class",
+            "kubectl delete pvc vm-runner-data",
+        ],
+    );
+    let failed = refused.clone();
+    let failed = warned(
+        failed,
+        "vm-runner-data-uid",
+        "ProvisioningFailed",
+        "no space left",
+    );
+    is_explained(
+        &failed,
+        Reason::ProvisioningFailed,
+        &["no space left", "correct the provisioner"],
     );
     let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
     is_explained(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);
