@@ -79,8 +79,8 @@ pub fn explain_end(outcome: Outcome) -> Outcome {
 /// The failure of a VM that must not be emulated.
 fn unavailable(why: &str) -> Failure {
     let message = format!(
-        "the VM requires KVM (vm.accelerator is kvm), but {why}; repair the node, or set accelerator to auto or tcg, which \
-         allow emulation"
+        "the VM requires KVM (vm.accelerator is kvm), but {why}; repair the node, or set accelerator.policy to auto or \
+         tcg in the operator's ConfigMap, which allow emulation"
     );
     Failure::new(EndReason::AcceleratorUnavailable, message)
 }

@@ -89,8 +89,7 @@ async fn a_failed_step_emulates_the_guest_or_ends_the_start_with_the_step() {
         );
         let failure = child.select(Accelerator::Kvm).await.unwrap_err();
         assert_eq!(failure.reason, EndReason::AcceleratorUnavailable);
-        let next =
-            "cause; repair the node, or set accelerator to auto or tcg, which allow emulation";
+        let next = "cause; repair the node, or set accelerator.policy to auto or tcg in the operator's ConfigMap, which allow emulation";
         assert!(failure.message.ends_with(next), "{failure}");
         assert_eq!(child.calls().len(), 2, "a result is not checked again");
     }

@@ -51,6 +51,9 @@ pub(super) fn explain(
     {
         let name = name(claim);
         let problem = format!("PVC {name:?} has no volume yet ({message})");
+        if claim.spec.storage_class_name.as_deref() == Some("") {
+            return missing_volume(&name, pod, problem);
+        }
         return with_setting(
             claim,
             pod,
@@ -89,19 +92,36 @@ fn is_about_missing_class(note: &str) -> bool {
 }
 
 fn missing_class(claim: &str, pod: &PodView, note: &str) -> Diagnosis {
+    Diagnosis::new(
+        Reason::ProvisioningFailed,
+        format!("the storage class of PVC {claim:?} does not exist ({note})"),
+        format!(
+            "create the storage class, or correct {}",
+            class_setting(claim, pod)
+        ),
+    )
+}
+
+/// A PVC without a storage class needs a volume that a person has created.
+fn missing_volume(claim: &str, pod: &PodView, problem: String) -> Diagnosis {
+    let setting = class_setting(claim, pod);
+    let next_step = format!(
+        "create a PersistentVolume without a storage class, with the size, access modes, volume mode and labels that the PVC \
+         requests (see kubectl describe pvc {claim}, and kubectl get pvc {claim} -o yaml). Or set {setting}"
+    );
+    Diagnosis::new(Reason::ClaimPending, problem, next_step)
+}
+
+/// The setting of a PVC's storage class, and the commands after a change.
+fn class_setting(claim: &str, pod: &PodView) -> String {
     let pod = pod.metadata.name.as_deref().unwrap_or_default();
     let setting = if claim == names::IMAGE_REPOSITORY_CLAIM {
         "imageRepository.storageClassName in the operator's ConfigMap"
     } else {
         "storageClassName in the disk's volumeClaimTemplate.spec"
     };
-    Diagnosis::new(
-        Reason::ProvisioningFailed,
-        format!("the storage class of PVC {claim:?} does not exist ({note})"),
-        format!(
-            "create the storage class, or correct {setting}. After a correction, run kubectl delete pvc {claim}, and kubectl \
-             delete pod {pod}"
-        ),
+    format!(
+        "{setting}. After a change, run kubectl delete pvc {claim}, and kubectl delete pod {pod}"
     )
 }
 

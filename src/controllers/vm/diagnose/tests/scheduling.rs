@@ -90,11 +90,12 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
     ];
     is_explained(&pending, Reason::ClaimPending, &words);
     let two = with_claim(pending, "vm-system-disk", "", "Pending");
-    is_explained(
-        &two,
-        Reason::ClaimPending,
-        &["kubectl describe pvc vm-system-disk"],
-    );
+    let words = [
+        "kubectl describe pvc vm-system-disk",
+        "create a PersistentVolume",
+        "storageClassName in the disk's",
+    ];
+    is_explained(&two, Reason::ClaimPending, &words);
     let note = "storageclass.storage.k8s.io \"fast\" not found";
     let refused = warned(two, "vm-runner-data-uid", "ProvisioningFailed", note);
     is_explained(
