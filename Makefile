@@ -46,7 +46,9 @@ cache-empty: ## Remove that cache
 	@tests/cache empty
 
 .PHONY: bench bench-scale bench-slope bench-pools bench-startup bench-density lint golden
-bench: ## Measure, and print a table for the README; needs `make release cluster guests`, and jq
+bench: ## Measure, and print a table for docs/figures.md; needs `make cluster guests`, and jq
+	@tests/release build
+	@VMOP_PROFILE=release tests/cluster/images
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/release build
@@ -60,7 +62,9 @@ bench-pools: ## Measure assignments with SCALE_VMS (1000) VMs in SCALE_POOLS (50
 bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster images guests`
 	@tests/release build
 	$(CARGO) test --locked --test runner -- bench::startup --nocapture
-bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make release cluster guests`, and jq
+bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster guests`, and jq
+	@tests/release build
+	@VMOP_PROFILE=release tests/cluster/images
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, the workflow, dependencies' licences and sources
 	@tests/run lint halves dependencies

@@ -17,7 +17,7 @@ need_everything() {
     [[ -e $AUDIT ]] || die "no cluster runs in $STATE; run make cluster"
     [[ -e $TINY ]] || die "$TINY is missing; run make guests"
     for file in vm-operator vm-runner; do
-        [[ -e $REPO/.cache/images/$file.tar ]] || die "$REPO/.cache/images/$file.tar is missing; run make images"
+        [[ -e $REPO/.cache/images/$file.tar ]] || die "$REPO/.cache/images/$file.tar is missing; run make bench"
     done
     "$REPO/tests/cluster/cluster" load "$REPO"/.cache/images/vm-{operator,runner}.tar >/dev/null
 }
@@ -32,9 +32,11 @@ eventually() {
     done
 }
 
-# A separate operator, with the configuration of the local overlay.
+# A separate operator, with the configuration of the local overlay. That requests a resource of the device plugin.
 make_operator() {
     k apply --filename "$REPO/crds" >/dev/null
+    kubectl apply --kustomize "$REPO/deploy/cluster" >/dev/null
+    kubectl rollout status daemonset/vm-device-plugin --namespace kube-system --timeout 60s >/dev/null
     kubectl create namespace "$NAMESPACE" >/dev/null
     kubectl label namespace "$NAMESPACE" pod-security.kubernetes.io/enforce=restricted >/dev/null
     kubectl kustomize "$REPO/deploy/overlays/local" | sed "s/vmop-demo/$NAMESPACE/" | k apply --filename - >/dev/null
