@@ -133,7 +133,7 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "use false, or remove kvmResource; pods need only one of the two for /dev/kvm",
+                "use false, or remove kvmResource; either of these two settings gives pods /dev/kvm",
             ),
             (
                 "accelerator.policy",
