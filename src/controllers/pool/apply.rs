@@ -260,7 +260,16 @@ pub async fn free(
     Ok(())
 }
 
-async fn change_spec(vm: &Version, spec: SpecChange, why: Why, ctx: &Context) -> Result<(), Error> {
+/// Starts, stops or restarts a VM.
+///
+/// # Errors
+/// If the request fails.
+pub async fn change_spec(
+    vm: &Version,
+    spec: SpecChange,
+    why: Why,
+    ctx: &Context,
+) -> Result<(), Error> {
     let (machine, action) = match spec {
         SpecChange::Start => (json!({"state": "Running"}), "starts the VM"),
         SpecChange::Stop => (json!({"state": "Stopped"}), "stops the VM"),

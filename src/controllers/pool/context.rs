@@ -28,7 +28,7 @@ pub struct Context {
     pub namespace: String,
     /// All pools.
     pub pools: Arc<PrimaryStore<VmPool>>,
-    /// All VMs.
+    /// The VMs that concern pools.
     pub vms: Arc<PrimaryStore<MemberView>>,
     /// All assignments, by pool.
     pub claims: Arc<Cache<AssignmentView>>,

@@ -1,11 +1,13 @@
-//! (client) The controller of VMs of deleted pools. Their assignments end with the pool, and no controller reconciles that pool.
+//! (client) The controller of VMs of deleted pools. Their assignments end with the pool, and no controller reconciles that pool. It also
+//! restarts VMs that have left all pools before the end of their assignment.
 //!
 //! An assignment by the Java VM-Operator remains until its pool appears, or another pool needs the VM.
 
 use crate::api::VmPool;
-use crate::controllers::pool::action::Why;
+use crate::controllers::pool::action::{Action, Why};
 use crate::controllers::pool::apply;
 use crate::controllers::pool::context::Context;
+use crate::controllers::pool::decide;
 use crate::controllers::pool::observe::vm_facts;
 use crate::controllers::pool::views::MemberView;
 use crate::k8s::cluster::Cluster;
@@ -64,7 +66,14 @@ impl Reconciler for Orphans {
 
     async fn reconcile(&self, vm: Arc<MemberView>) -> Result<Outcome, Error> {
         let ctx = &self.ctx;
+        let is_in_no_pool = vm.spec.pools.is_empty();
         let vm = vm_facts(&vm, "");
+        if let Some(Action::Change { vm, spec, why }) =
+            decide::restart(&vm).filter(|_| is_in_no_pool)
+        {
+            apply::change_spec(&vm, spec, why, ctx).await?;
+            return Ok(Outcome::Done);
+        }
         let held = vm.held.as_ref().filter(|held| held.claim.is_some());
         let Some(held) = held.filter(|_| !vm.is_ending) else {
             return Ok(Outcome::Done);

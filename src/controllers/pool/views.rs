@@ -35,10 +35,13 @@ pub struct MemberView {
 }
 
 impl MemberView {
-    /// Whether the VM belongs to a pool, or a pool has assigned it.
+    /// Whether the VM belongs to a pool, a pool has assigned it, or it must restart after its last assignment.
     #[must_use]
     pub fn concerns_pools(&self) -> bool {
-        !self.spec.pools.is_empty() || self.status.assignment.pool.is_some()
+        let status = &self.status;
+        !self.spec.pools.is_empty()
+            || status.assignment.pool.is_some()
+            || status.assignment.restart > status.observed_restart_request
     }
 }
 

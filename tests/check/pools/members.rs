@@ -99,3 +99,32 @@ async fn assignment_of_a_vm_that_has_left_all_pools_ends() {
     assert!(claims.get_opt(&name).await.unwrap().is_none());
     second.task.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn vm_that_has_left_its_pool_restarts_at_the_end_of_its_assignment() {
+    let server = server(json!(["p"])).await;
+    let pools = api(&server, "VmPool");
+    let rules = json!({"spec": {"onRelease": "Restart"}});
+    let rules = Patch::Merge(rules);
+    pools.patch("p", &Default::default(), &rules).await.unwrap();
+    let running = run(&server);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(user(&server).await, json!("anna"));
+    set_pools(&server, "vm", json!([])).await;
+    let claims = api(&server, "VmAssignment");
+    let name = names::assignment("p", "anna");
+    claims.delete(&name, &Default::default()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(user(&server).await, Value::Null);
+    let vms = api(&server, "VirtualMachine");
+    let vm = vms.get("vm").await.unwrap();
+    assert_eq!(vm.data["spec"]["vm"]["restartRequest"], 1, "{:#}", vm.data);
+    // The VM controller has restarted the VM.
+    let done = Patch::Merge(json!({"status": {"observedRestartRequest": 1}}));
+    vms.patch_status("vm", &Default::default(), &done)
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(running.ctx.vms.count(), 0);
+    running.task.abort();
+}

@@ -18,6 +18,8 @@ mod queue;
 mod release;
 pub mod status;
 
+pub use release::restart;
+
 use crate::controllers::pool::action::{Action, Check, Decision, SpecChange, Why};
 use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};

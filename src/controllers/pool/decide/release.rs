@@ -82,7 +82,8 @@ fn release(
 }
 
 /// The restart of a VM that a user has lost.
-pub(super) fn restart(vm: &Vm) -> Option<Action> {
+#[must_use]
+pub fn restart(vm: &Vm) -> Option<Action> {
     let request = vm.restart_needed?;
     let is_due = vm.held.is_none() && !vm.is_ending && vm.restart_request < request;
     let (spec, why) = (SpecChange::Restart(request), Why::Released);

@@ -116,12 +116,15 @@ fn missing_volume(claim: &str, pod: &PodView, problem: String) -> Diagnosis {
 fn class_setting(claim: &str, pod: &PodView) -> String {
     let pod = pod.metadata.name.as_deref().unwrap_or_default();
     let setting = if claim == names::IMAGE_REPOSITORY_CLAIM {
-        "imageRepository.storageClassName in the operator's ConfigMap"
+        "imageRepository.storageClassName in the operator's ConfigMap, or storageClassName in your manifest of the PVC"
+    } else if claim == names::runner_data_claim(pod) {
+        "runnerDataPvc.storageClassName in the operator's ConfigMap"
     } else {
         "storageClassName in the disk's volumeClaimTemplate.spec"
     };
     format!(
-        "{setting}. After a change, run kubectl delete pvc {claim}, and kubectl delete pod {pod}"
+        "{setting}. After a change of this setting, if the phase of the PVC is still Pending, run kubectl delete pvc {claim}, \
+         and kubectl delete pod {pod}. The operator uses a change of its ConfigMap within two minutes"
     )
 }
 
@@ -132,14 +135,16 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     let setting = if name == names::IMAGE_REPOSITORY_CLAIM {
         format!(
             "if the storage class does not support the access mode {}, set imageRepository.accessModes to [ReadWriteOnce] in \
-             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then run kubectl delete pvc {name}",
+             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then, if the phase of the PVC is still \
+             Pending, run kubectl delete pvc {name}",
             claim.spec.access_modes.join(", ")
         )
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
              volumeClaimTemplate.spec. Or, to change all disks without volumeMode, set diskPvc.volumeMode to Filesystem in \
-             the operator's ConfigMap. Then run kubectl delete pvc {name}, and kubectl delete pod {pod}"
+             the operator's ConfigMap. Then, if the phase of the PVC is still Pending, run kubectl delete pvc {name}, and \
+             kubectl delete pod {pod}"
         )
     } else {
         return diagnosis;

@@ -105,7 +105,8 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
             note,
             "\"vm-runner-data\"",
             "create the storage class",
-            "kubectl delete pvc vm-runner-data",
+            "still Pending, run kubectl delete pvc vm-runner-data",
+            "runnerDataPvc.storageClassName",
         ],
     );
     let failed = refused.clone();
