@@ -53,7 +53,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
             "claim",
             json!({}),
             "ClaimPending",
-            &["\"claim-system-disk\"", "provide a volume", step],
+            &["\"claim-system-disk\"", "create a PersistentVolume", step],
         )
         .await;
 
