@@ -13,12 +13,16 @@
 //! [`Deadlines`](crate::k8s::client::timeout::Deadlines) detects a server that never responds; kube detects a watch
 //! without events.
 
+mod guard;
+
+pub use guard::Guarded;
+
 use crate::k8s::cluster::Cluster;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
+use kube::core::NamespaceResourceScope;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher;
 use kube::runtime::watcher::{Error, Event, Result};
@@ -115,7 +119,7 @@ pub fn decoded_in<K>(
 where
     K: NamespacedObject,
 {
-    let events = listed_in::<DeserializeGuard<K>>(cluster, namespaces, config);
+    let events = listed_in::<Guarded<K>>(cluster, namespaces, config);
     events.filter_map(move |event| {
         std::future::ready(match event {
             Ok(event) => decoded(event, replacement).map(Ok),
@@ -125,13 +129,13 @@ where
 }
 
 fn decoded<K>(
-    event: Event<DeserializeGuard<K>>,
+    event: Event<Guarded<K>>,
     replacement: fn(ObjectMeta) -> Option<K>,
 ) -> Option<Event<K>>
 where
     K: Resource<DynamicType = ()>,
 {
-    let object = |DeserializeGuard(result): DeserializeGuard<K>| match result {
+    let object = |Guarded(result): Guarded<K>| match result {
         Ok(object) => Some(object),
         Err(invalid) => {
             let name = invalid.metadata.name.as_deref().unwrap_or_default();

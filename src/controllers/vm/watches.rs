@@ -12,10 +12,9 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::{NamespacedObject, listed_in};
+use crate::k8s::watch::{Guarded, NamespacedObject, listed_in};
 use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::events::EventType;
 use kube::runtime::reflector::ObjectRef;
@@ -25,7 +24,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// A VM, or the error and the metadata of a VM that cannot be decoded.
-type Guarded = DeserializeGuard<VmView>;
+type Vm = Guarded<VmView>;
 
 /// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
 /// counts as missing. An event reports it.
@@ -33,7 +32,7 @@ pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let config = watcher::Config::default();
-    let events = listed_in::<Guarded>(&ctx.cluster, &ctx.watched_namespace(), &config);
+    let events = listed_in::<Vm>(&ctx.cluster, &ctx.watched_namespace(), &config);
     let (cluster, vms, ctx) = (ctx.cluster.clone(), ctx.vms.clone(), ctx.clone());
     let events = events.filter_map(move |event| {
         let decoded = match event {
@@ -45,7 +44,7 @@ pub fn vms(
     follow::primaries(&cluster, "vms", events, vms)
 }
 
-fn decode_event(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {
+fn decode_event(event: Event<Vm>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {
     Some(match event {
         Event::Init => {
             ctx.undecodable().clear();
@@ -58,7 +57,7 @@ fn decode_event(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<Virtu
             Ok(vm) => Event::Apply(vm),
             Err(invalid) => Event::Delete(placeholder(&invalid.metadata)?),
         },
-        Event::Delete(DeserializeGuard(result)) => {
+        Event::Delete(Guarded(result)) => {
             let vm = result.map_or_else(
                 |invalid| placeholder(&invalid.metadata),
                 |vm| Some(vm.into()),
@@ -74,10 +73,7 @@ fn decode_event(event: Event<Guarded>, ctx: &Arc<Context>) -> Option<Event<Virtu
 
 /// Returns the VM, or records that it cannot be decoded. The leader reports such a VM at once, a standby operator when
 /// it becomes the leader.
-fn decode(
-    DeserializeGuard(result): Guarded,
-    ctx: &Arc<Context>,
-) -> Result<VirtualMachine, Box<InvalidObject>> {
+fn decode(Guarded(result): Vm, ctx: &Arc<Context>) -> Result<VirtualMachine, Box<InvalidObject>> {
     let mut undecodable = ctx.undecodable();
     match &result {
         Ok(vm) => drop(undecodable.remove(&vm.name_any())),
