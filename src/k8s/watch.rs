@@ -120,9 +120,17 @@ where
     K: NamespacedObject,
 {
     let events = listed_in::<Guarded<K>>(cluster, namespaces, config);
+    filter_map(events, move |event| decoded(event, replacement))
+}
+
+/// Changes or drops events. Errors are kept.
+pub fn filter_map<K, T>(
+    events: impl Stream<Item = Result<Event<K>>>,
+    change: impl Fn(Event<K>) -> Option<Event<T>>,
+) -> impl Stream<Item = Result<Event<T>>> {
     events.filter_map(move |event| {
         std::future::ready(match event {
-            Ok(event) => decoded(event, replacement).map(Ok),
+            Ok(event) => change(event).map(Ok),
             Err(error) => Some(Err(error)),
         })
     })

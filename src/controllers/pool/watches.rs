@@ -7,7 +7,7 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::Change;
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::decoded_in;
+use crate::k8s::watch::{decoded_in, filter_map};
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
@@ -120,12 +120,8 @@ fn vms(
     let events =
         decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config, |_| None);
     let known = ctx.clone();
-    let events = events.filter_map(move |event| {
-        let is_stored = |vm: &MemberView| known.vms.get(&ObjectKey::of(vm)).is_some();
-        std::future::ready(match event {
-            Ok(event) => of_pools(event, is_stored).map(Ok),
-            Err(error) => Some(Err(error)),
-        })
+    let events = filter_map(events, move |event| {
+        of_pools(event, |vm| known.vms.get(&ObjectKey::of(vm)).is_some())
     });
     // The pools of a VM before its change, until the store has the change.
     let before = Arc::new(Mutex::new(BTreeSet::new()));

@@ -12,8 +12,8 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::{Guarded, NamespacedObject, listed_in};
-use futures::{FutureExt, Stream, StreamExt};
+use crate::k8s::watch::{Guarded, NamespacedObject, filter_map, listed_in};
+use futures::{FutureExt, Stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::error_boundary::InvalidObject;
 use kube::runtime::events::EventType;
@@ -34,13 +34,7 @@ pub fn vms(
     let config = watcher::Config::default();
     let events = listed_in::<Vm>(&ctx.cluster, &ctx.watched_namespace(), &config);
     let (cluster, vms, ctx) = (ctx.cluster.clone(), ctx.vms.clone(), ctx.clone());
-    let events = events.filter_map(move |event| {
-        let decoded = match event {
-            Ok(event) => decode_event(event, &ctx).map(Ok),
-            Err(error) => Some(Err(error)),
-        };
-        futures::future::ready(decoded)
-    });
+    let events = filter_map(events, move |event| decode_event(event, &ctx));
     follow::primaries(&cluster, "vms", events, vms)
 }
 
