@@ -47,8 +47,6 @@ cache-empty: ## Remove that cache
 
 .PHONY: bench bench-scale bench-slope bench-pools bench-startup bench-density lint golden
 bench: ## Measure, and print a table for docs/figures.md; needs `make cluster guests`, and jq
-	@tests/release build
-	@VMOP_PROFILE=release tests/cluster/images
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
 	@tests/release build
@@ -59,12 +57,11 @@ bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONC
 bench-pools: ## Measure assignments with SCALE_VMS (1000) VMs in SCALE_POOLS (50) pools
 	@tests/release build
 	SCALE_VMS=$${SCALE_VMS:-1000} SCALE_POOLS=$${SCALE_POOLS:-50} $(CARGO) bench --locked --bench scale
-bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster images guests`
-	@tests/release build
-	$(CARGO) test --locked --test runner -- bench::startup --nocapture
-bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster guests`, and jq
+bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster guests`
 	@tests/release build
 	@VMOP_PROFILE=release tests/cluster/images
+	$(CARGO) test --locked --test runner -- bench::startup --nocapture
+bench-density: ## Measure many VMs (DENSITY_VMS, default 100) beside as many bare pods; needs `make cluster guests`, and jq
 	@tests/bench/density
 lint: ## Format, clippy for the whole and for each half, shell syntax, the workflow, dependencies' licences and sources
 	@tests/run lint halves dependencies

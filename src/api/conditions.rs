@@ -194,7 +194,7 @@ condition_reasons! {
     KvmNotAvailable: ACCELERATED;
     /// The guest is emulated: KVM does not execute the first instructions of a guest; the message names the step.
     KvmDoesNotWork: ACCELERATED;
-    /// The guest is emulated: the check of KVM did not end in time. The next start checks again.
+    /// The guest is emulated: the KVM check did not end in time. The next start checks again.
     KvmCheckTimedOut: ACCELERATED;
     /// The guest is emulated: QEMU was started with KVM before, and KVM failed within 120 s.
     KvmFailed: ACCELERATED;
@@ -269,8 +269,8 @@ condition_reasons! {
     ExpansionRefused: DISKS_IN_SYNC;
 
     /// An object of another owner has the name that an object of this VM needs.
-    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "delete the pod that has the name of the download pod; if a VM owns \
-        the pod, give the VM another name";
+    NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "look at the pod that has the name of the download pod. If no VM owns \
+        the pod, delete it. If a VM owns the pod, stop that VM until the download is complete";
     /// The API server rejects the Service; an existing Service is unchanged.
     Rejected: SERVICE_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
@@ -290,36 +290,40 @@ condition_reasons! {
     /// The download of a CD image is in progress; the message contains the progress.
     Fetching: MEDIA_FETCHED => "no action; wait for the download";
     /// The operator's configuration does not allow the scheme of the URL or of a redirect.
-    SchemeNotAllowed: MEDIA_FETCHED => "use another URL, or allow the scheme in imageRepository.fetch.schemes of the operator's \
-        ConfigMap";
+    SchemeNotAllowed: MEDIA_FETCHED => "use a URL with an allowed scheme. To allow https or http, add the scheme to \
+        imageRepository.fetch.schemes in the operator's ConfigMap. A redirect from https to http is never allowed";
     /// The URL or the URL of a redirect is invalid.
     InvalidUrl: MEDIA_FETCHED => "correct the URL";
     /// The server did not answer completely: the cause is name resolution, connection, TLS or a timeout.
     ServerUnreachable: MEDIA_FETCHED =>
-        "correct the network or the NetworkPolicy of the download pods. For a proxy, set imageRepository.fetch.httpsProxy; for \
-            a private certificate authority, set imageRepository.fetch.authorities. The operator retries";
+        "check that the download pods can reach the server: DNS, routes, NetworkPolicies. If a proxy is necessary, set \
+            imageRepository.fetch.httpsProxy. If a private certificate authority issued the server's certificate, set \
+            imageRepository.fetch.authorities. The operator retries";
     /// The server does not have the file or denies access.
-    ServerRefused: MEDIA_FETCHED => "correct the URL, or provide the file on the server; the operator retries";
+    ServerRefused: MEDIA_FETCHED => "if the message names no other step, correct the URL, or provide the file on the \
+        server. The operator retries";
     /// The server reports a temporary failure.
-    ServerFailed: MEDIA_FETCHED => "no action; the operator retries";
+    ServerFailed: MEDIA_FETCHED => "the operator retries";
     /// The CD image is larger than imageRepository.fetch.maxSize.
     TooLarge: MEDIA_FETCHED => "raise imageRepository.fetch.maxSize in the operator's ConfigMap";
     /// The checksum of the file differs from the checksum in the VM.
-    ChecksumMismatch: MEDIA_FETCHED => "correct cdrom.checksum or the URL";
+    ChecksumMismatch: MEDIA_FETCHED => "compare the checksum in the VM with the checksum that the publisher of the image states. \
+        Then correct spec.vm.disks[].cdrom.checksum or the URL";
     /// The volume of the image repository is mounted read-only or belongs to another user.
     RepositoryNotWritable: MEDIA_FETCHED =>
-        "make the PVC vmop-image-repository writable for pods: use the access mode ReadWriteMany or ReadWriteOnce, and a volume that \
-            supports fsGroup or belongs to group 107";
+        "make the PVC vmop-image-repository writable for pods. Its access mode must be ReadWriteOnce or ReadWriteMany. Its \
+            volume must support fsGroup, or be writable for group 107. The operator retries";
     /// The image repository has no space for the CD image.
-    RepositoryFull: MEDIA_FETCHED => "remove files, or enlarge the PVC vmop-image-repository; the operator retries";
+    RepositoryFull: MEDIA_FETCHED => "delete CD images that are no longer needed from the PVC vmop-image-repository, \
+        or enlarge the PVC; the operator retries";
     /// The download takes longer than imageRepository.fetch.deadline.
     DeadlineExceeded: MEDIA_FETCHED =>
-        "no action is needed if the server can resume downloads, because the operator retries; otherwise, raise \
-            imageRepository.fetch.deadline in the operator's ConfigMap";
+        "the operator retries. It resumes the download if the server supports HTTP range requests and sends an ETag or \
+            Last-Modified. If this reason repeats, raise imageRepository.fetch.deadline in the operator's ConfigMap";
     /// The download pod received a request to stop.
-    Interrupted: MEDIA_FETCHED => "no action; the operator retries";
+    Interrupted: MEDIA_FETCHED => "the operator retries";
     /// The download pod has exited without a result: out of memory, eviction or loss of the node.
-    FetchPodFailed: MEDIA_FETCHED => "no action; the operator retries";
+    FetchPodFailed: MEDIA_FETCHED => "the operator retries";
     /// The PVC vmop-image-repository does not exist or is being deleted.
     RepositoryMissing: MEDIA_FETCHED => "create the PVC vmop-image-repository, or set imageRepository.create in the \
         operator's ConfigMap to true";
@@ -366,7 +370,7 @@ impl DesiredCondition {
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         debug_assert!(
             self.reason.conditions().contains(&self.type_),
-            "the condition has a reason that is not declared for the type of the condition: {self:?}"
+            "condition_reasons! does not declare the reason for the type of this condition; add the type to the reason: {self:?}"
         );
         let status = if self.status { "True" } else { "False" };
         let before = find(present, self.type_).filter(|c| c.status == status);

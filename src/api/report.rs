@@ -66,7 +66,7 @@ pub struct VmReportSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmReportStatus {
-    /// Last fulfilled value of `spec.vm.resetRequest`.
+    /// Last value of `spec.vm.resetRequest` that a reset or a start of the VM has fulfilled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
     /// Version of `vm-runner` in the VM's pod.
@@ -75,7 +75,7 @@ pub struct VmReportStatus {
     /// Number of CPUs that the guest has.
     #[schemars(range(min = 0, max = 100_000))]
     pub cpus: i64,
-    /// Size of the memory that the guest has.
+    /// Current memory size of the guest, as QEMU reports it.
     #[schemars(
         length(max = 24),
         regex(pattern = r"^([0-9]+(\.[0-9]+)?([kKMGTPE]i?)?)?$")
@@ -104,10 +104,10 @@ pub struct VmReportStatus {
     /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a reset.
     #[schemars(range(min = 0))]
     pub boots: i64,
-    /// Number of resets of the guest.
+    /// Number of resets of the guest since the start of the VM's pod, including reboots by the guest.
     #[schemars(range(min = 0))]
     pub resets: i64,
-    /// Number of connections of SPICE clients.
+    /// Number of connections of SPICE clients since the start of the VM's pod.
     #[schemars(range(min = 0))]
     pub console_connections: i64,
     /// Conditions of the VM that the runner observes.
@@ -197,13 +197,13 @@ fn limit_status(status: &mut JSONSchemaProps) {
         rule(
             texts,
             format!(
-                "the texts of a report must have at most {TEXTS_MAX} bytes in total; shorten the messages of conditions"
+                "condition messages, values of osinfo and loggedInUser must have at most {TEXTS_MAX} bytes in total; shorten the condition messages"
             ),
         ),
         rule(
             names,
             format!(
-                "the names of the entries of osinfo must have at most {OSINFO_NAME_MAX} bytes; omit longer names"
+                "each key of osinfo must have at most {OSINFO_NAME_MAX} bytes; omit entries with longer keys"
             ),
         ),
     ];

@@ -15,7 +15,7 @@ const SYS_MISC: &str = "/sys/class/misc";
 /// The options.
 #[derive(clap::Args, Debug)]
 pub struct DevicePlugin {
-    /// Device that the plugin offers to pods; repeat the option for each device [default: all devices]
+    /// Device that the plugin offers to pods; repeat the option for each device [default: kvm and tun]
     #[arg(long = "device", value_name = "NAME")]
     devices: Vec<Device>,
     /// Directory with the kubelet's sockets for device plugins
@@ -28,8 +28,8 @@ pub struct DevicePlugin {
     /// Directory in which the node's /dev is mounted
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev")]
     host_dev: PathBuf,
-    /// Directory of the node in which the plugin creates device files for pods; mount the directory at the same path in the
-    /// plugin's container
+    /// Directory on the node for the device files that the plugin creates for pods; mount the directory at the same path in
+    /// the plugin's container
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -55,7 +55,8 @@ pub struct DevicePlugin {
 pub enum Fatal {
     /// The option names a device that VMs cannot do without.
     #[error(
-        "the option --offer-without-device does not accept {0}; use only the value kvm, because VMs with tap networks need /dev/net/tun"
+        "the option --offer-without-device does not accept {0}; use only the value kvm. VMs can run without /dev/kvm, but tap \
+         networks need /dev/net/tun"
     )]
     DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.

@@ -41,7 +41,7 @@ pub fn offers(devices: &[Device], kvm_without_device: bool) -> Vec<Offer> {
 
 /// The node has lost the device since the kubelet chose it. The kubelet shows the text as the pod's message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the device {0} no longer exists on this node")]
+#[error("the device {0} no longer exists on this node; load the kernel module of the device")]
 pub struct DeviceMissing(String);
 
 impl Offer {
@@ -168,7 +168,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the device /dev/kvm no longer exists on this node"
+            "the device /dev/kvm no longer exists on this node; load the kernel module of the device"
         );
         for (resource, kvm_without_device) in [
             (names::RESOURCE_KVM, true),

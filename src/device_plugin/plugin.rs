@@ -181,8 +181,8 @@ fn observe(host: &Host, devices: &[Device], present: &watch::Sender<HostDevices>
     for error in now.values().filter_map(|device| device.error.as_ref()) {
         tracing::warn!(
             error,
-            "cannot create a device file for pods, so pods get the node's device file with its owner and mode. Mount the \
-             directory of --device-dir, and add the capability MKNOD, as in deploy/device-plugin"
+            "cannot create a device file for pods, so pods get the node's device file, which QEMU may have no permission to \
+             open. Mount the directory of --device-dir, and add the capability MKNOD, as in deploy/device-plugin"
         );
     }
     present.send_replace(now);

@@ -72,7 +72,7 @@ impl Service {
                 Grpc::new(codec).server_streaming(watch, request).await
             }
             other => Status::unimplemented(format!(
-                "the device plugin does not implement the kubelet's method {other}"
+                "the device plugin does not implement the method {other} of the device plugin API"
             ))
             .into_http(),
         }

@@ -255,7 +255,7 @@ async fn the_kubelet_receives_each_change_of_kvm_while_kvm_if_present_stays_heal
         assert_eq!(error.code(), Code::FailedPrecondition);
         assert_eq!(
             error.message(),
-            "the device /dev/kvm no longer exists on this node"
+            "the device /dev/kvm no longer exists on this node; load the kernel module of the device"
         );
     }
     assert_eq!(kubelet.lock().registrations.len(), 3);

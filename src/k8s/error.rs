@@ -22,7 +22,9 @@ pub enum Error {
         source: kube::Error,
     },
     /// The name of a child is taken by an object that the primary object does not control.
-    #[error("{kind} {name} already exists, but has another owner or no owner")]
+    #[error(
+        "{kind} {name} already exists, but has another owner or no owner, so the operator does not change it"
+    )]
     OwnedByOther {
         /// Kind of the object.
         kind: &'static str,
@@ -43,7 +45,7 @@ pub enum Error {
     },
     /// The reconcile took too long.
     #[error(
-        "the reconcile has not finished within {0:?}; the API server answers slowly or not at all"
+        "the reconcile has not finished within {0:?}, because the API server answers slowly or not at all; check the load of the API server"
     )]
     Timeout(Duration),
     /// A defect of this program. Other objects are still reconciled.

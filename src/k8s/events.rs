@@ -41,11 +41,13 @@ pub async fn publish(
     let object = regarding.name.as_deref().unwrap_or_default();
     match tokio::time::timeout(PUBLISH_TIMEOUT, recorder.publish(&event, regarding)).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(object, reason, %error, "cannot publish an event"),
+        Ok(Err(error)) => {
+            tracing::warn!(object, reason, %error, "cannot publish an event; the event is lost")
+        }
         Err(_) => tracing::warn!(
             object,
             reason,
-            "cannot publish an event within {PUBLISH_TIMEOUT:?}"
+            "the API server has not accepted an event within {PUBLISH_TIMEOUT:?}; the event may be lost"
         ),
     }
 }

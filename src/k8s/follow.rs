@@ -92,7 +92,7 @@ pub async fn children<K: Resource<DynamicType = ()>>(
 
 fn failed(cluster: &Cluster, resource: &'static str, error: &watcher::Error) {
     if is_unreadable(error) {
-        return tracing::warn!(kind = resource, %error, "cannot decode an object in a response of the API server; the operator ignores this version of the object");
+        return tracing::warn!(kind = resource, %error, "cannot decode a changed object from the API server; the operator ignores this change. Correct the field that the error names");
     }
     cluster.metrics.watch_restarts.inc();
     tracing::warn!(kind = resource, %error, "a watch has failed; the operator lists the objects again");

@@ -16,10 +16,12 @@ pub(super) enum Fatal {
          pod of the cluster"
     )]
     NoCluster(#[from] kube::config::InferConfigError),
-    #[error("cannot create an API client: {0}")]
+    #[error(
+        "cannot create an API client: {0}; check the kubeconfig, or the service account of the pod"
+    )]
     Client(#[from] kube::Error),
     #[error(
-        "the namespace of the VMs is not configured; set /Manager./Controller.namespace in the configuration, or run the \
+        "the namespace of the VMs is not configured; set the key /Manager./Controller.namespace in the configuration, or run the \
          operator in a pod of the cluster"
     )]
     NoNamespace,
@@ -27,16 +29,18 @@ pub(super) enum Fatal {
     Http(SocketAddr, std::io::Error),
     #[error("cannot write {0}: {1}")]
     File(PathBuf, std::io::Error),
-    #[error("cannot serialize a custom resource definition: {0}")]
+    #[error("cannot write an object as YAML: {0}; report this as a bug of the operator")]
     Yaml(#[from] Box<serde_saphyr::ser::Error>),
     #[error(
         "cannot start the threads of the operator: {0}; raise the limit of processes of the pod (podPidsLimit of the kubelet)"
     )]
     Runtime(std::io::Error),
-    #[error("cannot install signal handlers: {0}")]
+    #[error(
+        "the operator cannot install signal handlers, so it does not start: {0}; report this error as a bug of the operator"
+    )]
     Signals(std::io::Error),
     #[error(
-        "{0}; the operator exits, because its copy of the cluster's objects is no longer current"
+        "{0}; report this as a bug. The operator exits, so that Kubernetes starts it again with all tasks"
     )]
     Task(#[from] TaskEnded),
     #[error("{0}")]

@@ -43,7 +43,7 @@ pub(super) struct Run {
     /// Configuration file, which the operator reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address of /livez, /readyz and /metrics
+    /// Address and port of the HTTP server with /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
     /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the

@@ -78,7 +78,7 @@ impl ParsedConfig {
         if !unknown.is_empty() {
             let keys: Vec<&str> = unknown.into_iter().map(String::as_str).collect();
             all.push(format!(
-                "the configuration has unknown keys without effect: {}; correct or remove these keys",
+                "the configuration has unknown keys, which the runner ignores: {}; correct or remove these keys",
                 keys.join(", ")
             ));
         }
@@ -159,7 +159,7 @@ pub fn parse(text: &str) -> Result<ParsedConfig, Invalid> {
     });
     let mut value: Value = value.map_err(|e| {
         Invalid::new(
-            "the configuration file is not valid YAML",
+            "the configuration file is not valid YAML; correct this error",
             one_line(e.to_string()),
         )
     })?;

@@ -16,8 +16,8 @@ pub fn explain(outcome: Outcome, file: &Path, model: &str) -> Outcome {
     let says = |sign: &str| outcome.message.contains(sign);
     let hint = match outcome.reason {
         EndReason::StartFailed if NO_MODEL.iter().any(|sign| says(sign)) => {
-            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help \
-             prints in the runner's image"
+            "use the CPU model `host`, which works on every node, or a model that `qemu-system-x86_64 -cpu help` prints in the \
+             runner's image"
         }
         EndReason::StartFailed if says(NO_FEATURE) => {
             "correct the CPU features, the part of the value after the first comma"
@@ -68,7 +68,7 @@ mod tests {
             ),
             (
                 "Host doesn't support requested features",
-                "use the CPU model host",
+                "use the CPU model `host`",
             ),
             (
                 "Property 'x-x86_64-cpu.y' not found",

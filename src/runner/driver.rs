@@ -323,7 +323,7 @@ impl Driver {
         let monitor = self.monitor.clone();
         tokio::spawn(async move {
             if let Err(error) = monitor.execute(command).await {
-                tracing::warn!(%error, "a QMP command of the runner has failed");
+                tracing::warn!(%error, "a QMP command to shut the VM down has failed; after a timeout, the runner takes the next step to stop QEMU");
             }
         });
     }

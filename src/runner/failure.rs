@@ -28,7 +28,7 @@ impl Failure {
         Self::new(EndReason::DataNotAccessible, message)
     }
 
-    /// QEMU failed before the guest ran.
+    /// QEMU failed before the guest started.
     pub fn start(message: impl Into<String>) -> Self {
         Self::new(EndReason::StartFailed, message)
     }

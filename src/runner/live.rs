@@ -175,7 +175,8 @@ impl LiveUpdater {
             match self.client.execute(Command::system_reset()).await {
                 Err(error @ Error::Lost(_)) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%error, "the requested reset of the VM may have failed; the runner does not repeat the reset")
+                    tracing::warn!(%error, "the requested reset of the VM may have failed, and the runner does not \
+                        repeat the reset; if the guest did not reboot, increase spec.vm.resetRequest");
                 }
                 Ok(_) => tracing::info!(request = wanted, "the VM was reset as requested"),
             }
@@ -207,7 +208,7 @@ impl LiveUpdater {
                 tracing::info!(
                     disk = n,
                     bytes = want,
-                    "QEMU reports the new size of a disk to the guest"
+                    "QEMU has resized a disk and notified the guest"
                 );
             }
             if let Some(size) = self.sizes.get_mut(n) {
@@ -253,7 +254,7 @@ impl LiveUpdater {
         match self.client.execute(command).await {
             Ok(_) => Ok(true),
             Err(error @ Error::Rejected { .. }) => {
-                tracing::warn!(%error, "QEMU has rejected a change of the running VM");
+                tracing::warn!(%error, "QEMU has rejected a QMP command; a change of the VM that did not take effect needs a restart of the VM");
                 Ok(false)
             }
             Err(error) => Err(error),

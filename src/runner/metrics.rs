@@ -71,7 +71,8 @@ pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
     let listener = match connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await {
         Ok(listener) => listener,
         Err(error) => {
-            return tracing::warn!(port, %error, "the VM has no metrics, because the runner cannot listen on spec.metricsPort");
+            return tracing::warn!(port, %error, "the VM has no metrics, because the runner cannot listen on the metrics port; set \
+                spec.metricsPort to a free port");
         }
     };
     let (machine, places) = (
@@ -101,7 +102,7 @@ pub async fn serve(port: u16, machine: VmMetrics, monitor: Client) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to the metrics endpoint");
+                tracing::warn!(%error, "the runner cannot accept a connection to the metrics endpoint, and retries after 1 s");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

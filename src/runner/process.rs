@@ -250,7 +250,8 @@ impl Child {
         if !self.exited
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
         {
-            tracing::warn!(%error, ?signal, program = self.program, "cannot send a signal to a program of the VM");
+            tracing::warn!(%error, ?signal, program = self.program, "the runner cannot send a signal to its child process (QEMU or \
+                swtpm)");
         }
     }
 

@@ -100,8 +100,8 @@ impl Reporter {
         } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
-            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner has exited without the last report about the VM, because \
-                the API server did not answer in time");
+            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner exits, but the API server has not accepted the last \
+                status of the VM in time; the status in the API server may be outdated");
         }
     }
 }
@@ -117,7 +117,9 @@ enum Error {
     InCluster(#[from] kube::config::InClusterError),
     #[error("{0}")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    #[error("the VM of this pod was deleted, and a new VM has the same name")]
+    #[error(
+        "the VirtualMachine object of this pod was deleted, and a new object has the same name"
+    )]
     PreviousVm,
 }
 
@@ -291,9 +293,13 @@ impl Task {
         let api: Api<Event> = Api::namespaced(client, &self.identity.namespace);
         match timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "cannot write an event of the VM"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the runner cannot create a Kubernetes event about the VM; the event is lost")
+            }
             Err(_) => {
-                tracing::warn!("cannot write an event of the VM within {REQUEST_TIMEOUT:?}");
+                tracing::warn!(
+                    "the API server has not accepted an event about the VM within {REQUEST_TIMEOUT:?}; the event may be lost"
+                );
             }
         }
     }

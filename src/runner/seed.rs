@@ -20,7 +20,8 @@ pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, instance: &str) -> R
     let files = files(cloud_init, vm, instance)?;
     image(path, &files).map_err(|error| {
         Failure::data(format!(
-            "cannot write the cloud-init seed disk to {}: {error}",
+            "the runner cannot write the cloud-init seed to {}: {error}; check the free space and the permissions of the \
+             directory",
             path.display()
         ))
     })

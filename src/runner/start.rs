@@ -126,7 +126,7 @@ async fn start_machine(
 ) -> Result<StartedMachine, Failure> {
     let mut signals = Signals::receive().map_err(|error| {
         Failure::start(format!(
-            "the runner cannot install signal handlers: {error}"
+            "the runner cannot install signal handlers: {error}; report this error as a bug of vm-runner"
         ))
     })?;
     let files = ConfigFiles::read(&path);
@@ -246,7 +246,8 @@ fn duplicate(taps: &[(usize, Tap)]) -> Result<Vec<(usize, Tap)>, Failure> {
     let result: io::Result<_> = taps.iter().map(duplicate).collect();
     result.map_err(|error| {
         Failure::start(format!(
-            "the runner cannot duplicate the file descriptors of the tap devices: {error}; raise the pod's limit of open files"
+            "the runner cannot duplicate the file descriptors of the tap devices: {error}; raise the limit of open files \
+             (LimitNOFILE of the node's container runtime)"
         ))
     })
 }
@@ -408,8 +409,8 @@ fn pod_identity() -> PodIdentity {
     };
     serde_json::from_str(&text).unwrap_or_else(|error| {
         tracing::warn!(
-            "the runner ignores the environment variable {}, because it cannot parse its value: {error}; delete the pod, so \
-             that the operator creates it again",
+            "the runner ignores the environment variable {}, because the value is invalid: {error}. To get a pod with a \
+             valid value, restart the VM (spec.vm.restartRequest)",
             names::ENV_IDENTITY
         );
         PodIdentity::default()
@@ -570,6 +571,7 @@ pub fn write_termination_message(message: &str) {
         None => return,
     };
     if let Err(error) = std::fs::write(&path, message) {
-        tracing::warn!(%error, "cannot write the termination message of the VM to {}", path.display());
+        tracing::warn!(%error, "the runner cannot write the container's termination message to {}, so \
+            the operator does not receive the reason of the exit", path.display());
     }
 }

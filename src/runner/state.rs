@@ -211,9 +211,7 @@ impl State {
             Event::Continued if self.phase == Phase::Starting => self.continued(),
             Event::ContinueFailed(why) if self.phase == Phase::Starting => self.fail(
                 now,
-                Failure::start(format!(
-                    "QEMU rejects the command to start the guest: {why}"
-                )),
+                Failure::start(format!("the runner cannot start the guest: {why}")),
             ),
             Event::AgentChannel(open) => self.agent_channel(open),
             Event::AgentAnswered => self.agent_answered(),
@@ -345,14 +343,14 @@ impl State {
         let seconds = START_TIMEOUT.as_secs();
         let failure = match self.monitor {
             MonitorState::Ready => Failure::start(format!(
-                "QEMU has started, but the runner could not configure it within {seconds} s"
+                "QEMU has started, but the runner could not configure QEMU over QMP within {seconds} s (the node may be overloaded)"
             )),
             MonitorState::Silent => Failure::start(format!(
-                "QEMU has started, but has not answered on its QMP connection within {seconds} s"
+                "QEMU has started, but has not answered on its QMP connection within {seconds} s (the node may be overloaded)"
             )),
             MonitorState::Lost => Failure::new(
                 EndReason::MonitorLost,
-                "QEMU has closed its QMP connection before the guest ran".to_owned(),
+                "QEMU closed its QMP connection before the guest started".to_owned(),
             ),
         };
         self.fail(now, failure)

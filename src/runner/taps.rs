@@ -16,8 +16,8 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
                 format!("{key}: the runner cannot open {TUN} as uid {user}: {error}; {}", device_hint(error))
             }
             TapError::Create(error) => format!(
-                "{key}: the runner cannot create a tap device: {error}; add the capability NET_ADMIN to the container, and set \
-                 its command to {}",
+                "{key}: the runner cannot create a tap device: {error}; add the capability NET_ADMIN to the runner's \
+                 container, and set the container's command to {}",
                 names::TAP_RUNNER
             ),
             TapError::Attach(error) => {
@@ -32,15 +32,17 @@ pub fn open(key: &str, bridge: &str) -> Result<Tap, Failure> {
 fn device_hint(error: Errno) -> &'static str {
     match error {
         Errno::NOENT => {
-            "to give pods the device /dev/net/tun, set tap.tunResource or tap.hostPath in the operator's ConfigMap"
+            "to give pods the device /dev/net/tun, set tap.tunResource to the device plugin's resource, or \
+             tap.hostPath to true, in the operator's ConfigMap"
         }
         Errno::NODEV | Errno::NXIO => "load the kernel module tun on the node (modprobe tun)",
         Errno::ACCESS => {
-            "give all users access to /dev/net/tun on the node (chmod 666), or set tap.tunResource in the operator's \
-             ConfigMap, so that a device plugin gives /dev/net/tun to pods"
+            "give all users access to /dev/net/tun on the node (chmod 666), or use a device plugin: in the operator's \
+             ConfigMap, set tap.hostPath to false and tap.tunResource to the plugin's resource"
         }
         _ => {
-            "set tap.tunResource in the operator's ConfigMap, so that a device plugin gives /dev/net/tun to pods"
+            "use a device plugin for /dev/net/tun: in the operator's ConfigMap, set tap.hostPath to false and \
+             tap.tunResource to the plugin's resource"
         }
     }
 }

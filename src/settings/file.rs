@@ -35,12 +35,12 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; only the web consoles of the Java VM-Operator read it",
+        "this key has no effect in the operator; remove the key, unless a web console of the Java VM-Operator reads this file",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
-        "this key has no effect in the operator; for web consoles of the Java VM-Operator, move the key to \
-         /Manager./Controller./Reconciler./DisplaySecretReconciler",
+        "this key has no effect in the operator; remove the key. If a web console of the Java VM-Operator reads this file, use \
+         the key /Manager./Controller./Reconciler./DisplaySecretReconciler instead",
     ),
 ];
 

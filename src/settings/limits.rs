@@ -27,8 +27,8 @@ impl Reconciler {
             "ReadWriteOncePod",
         ];
         const MODE_LIST: &str = "use a list of one or more of ReadOnlyMany, ReadWriteMany, ReadWriteOnce and ReadWriteOncePod";
-        const PROXY: &str = "use an address such as http://proxy.example.org:3128; put an address with user and password \
-                             into the Secret that proxySecret names, under the key HTTP_PROXY or HTTPS_PROXY";
+        const PROXY: &str = "use a URL such as http://proxy.example.org:3128; for a URL with a password, set proxySecret \
+                             to the name of a Secret with the key HTTP_PROXY or HTTPS_PROXY";
         const RESOURCE: &str =
             "use a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
         let Self {
@@ -57,7 +57,7 @@ impl Reconciler {
             (
                 "cpuOvercommit",
                 self.cpu_overcommit > 0.0,
-                "use a number above 0, such as 2",
+                "use a number above 0, such as 2 or 1.5",
             ),
             (
                 "ramOvercommit",
@@ -133,17 +133,17 @@ impl Reconciler {
             (
                 "accelerator.privileged",
                 has_one_device,
-                "use false, or remove kvmResource; either of these two settings gives pods /dev/kvm",
+                "use false, or remove kvmResource, because privileged: true gives pods /dev/kvm without kvmResource",
             ),
             (
                 "accelerator.policy",
                 has_device || accelerator.policy != Policy::Kvm,
-                "use auto or tcg; the value kvm needs kvmResource or privileged, which give /dev/kvm to pods",
+                "use auto or tcg; kvm is allowed only with kvmResource or privileged: true, which give pods /dev/kvm",
             ),
             (
                 "tap.tunResource",
                 is_resource(&tap.tun_resource),
-                "use a resource such as vmoperator.jdrupes.org/tun",
+                "use a resource of a device plugin, such as vmoperator.jdrupes.org/tun",
             ),
         ];
         limits

@@ -41,15 +41,14 @@ impl LogLevel {
             .0
             .and_then(|level| level.parse().ok())
             .unwrap_or(self.default);
-        if self
-            .handle
-            .clone_current()
-            .is_some_and(|current| current != level)
-        {
-            // It fails only if the log no longer exists.
-            let _ = self.handle.reload(level);
-            tracing::info!(%level, "the log level has changed");
-        }
+        let Some(current) = self.handle.clone_current().filter(|it| *it != level) else {
+            return;
+        };
+        // The line about the change is written under the more verbose one of both levels. `reload` fails only if the log no
+        // longer exists.
+        let _ = self.handle.reload(level.max(current));
+        tracing::info!("the log level changes from {current} to {level}");
+        let _ = self.handle.reload(level);
     }
 }
 
@@ -122,21 +121,27 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_line_of_a_reconcile_has_its_id_and_a_changed_level_takes_effect_immediately() {
+    /// The lines that `work` logs through this filter, as JSON.
+    fn logged(filter: reload::Layer<LevelFilter, Registry>, work: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
-        let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
         let subscriber =
             tracing_subscriber::registry().with(json(move || writer.clone()).with_filter(filter));
-        tracing::subscriber::with_default(subscriber, || {
+        tracing::subscriber::with_default(subscriber, work);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn each_line_of_a_reconcile_has_its_id_and_a_changed_level_takes_effect_immediately() {
+        let (filter, handle) = reload::Layer::new(LevelFilter::INFO);
+        let text = logged(filter, || {
             let span = tracing::error_span!("reconcile", vm = "a", id = "0f");
             span.in_scope(|| tracing::info!(size = 3, "done"));
             tracing::debug!("below the level");
             handle.reload(LevelFilter::DEBUG).unwrap();
             tracing::debug!("above the level");
         });
-        let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
         let lines: Vec<Value> = text
             .lines()
             .map(|line| serde_json::from_str(line).unwrap())
@@ -151,5 +156,19 @@ mod tests {
             (&"a".into(), &"0f".into())
         );
         assert_eq!(lines[1]["message"], "above the level");
+    }
+
+    #[test]
+    fn change_to_a_level_that_hides_the_line_about_it_is_logged() {
+        let dir = tempfile::tempdir().unwrap();
+        let (filter, level) = LogLevel::new(LevelFilter::INFO);
+        let text = logged(filter, || {
+            for properties in [".level=WARNING", ".level=INFO"] {
+                std::fs::write(dir.path().join("logging.properties"), properties).unwrap();
+                level.follow(&dir.path().join("config.yaml"));
+            }
+        });
+        assert!(text.contains("from info to warn"), "{text}");
+        assert!(text.contains("from warn to info"), "{text}");
     }
 }

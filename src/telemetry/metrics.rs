@@ -83,12 +83,13 @@ impl Default for Metrics {
         let help = "VMs, by the reason of their condition Ready";
         registry.register("vms", help, Family::clone(&vms));
         let help = "Conditions of each VM, by type and status; the value is always 1. The condition Accelerated is \
-            missing if the configuration requests emulation";
+            missing if the operator's configuration selects emulation (accelerator.policy: tcg)";
         let vm_conditions = ScrapedGauge::new("vm_condition", help);
         let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; \
             the value is always 1";
         let vm_info = ScrapedGauge::new("vm_info", help);
-        let help = "Failed starts and unexpected stops of each VM since it last ran for 10 min";
+        let help =
+            "Failed starts and unexpected stops of each VM; 0 after the VM has run for 10 min";
         let vm_restarts = ScrapedGauge::new("vm_restarts", help);
         for metric in [&vm_conditions, &vm_info, &vm_restarts] {
             registry.register_collector(Box::new(metric.clone()));
@@ -122,7 +123,7 @@ impl Default for Metrics {
         );
         registry.register(
             "watch_restarts",
-            "Watches that were restarted",
+            "Restarts of failed watches on the API server",
             watch_restarts.clone(),
         );
         registry.register(
@@ -130,8 +131,8 @@ impl Default for Metrics {
             "VirtualMachine objects that the operator cannot decode",
             undecodable.clone(),
         );
-        let help =
-            "Configuration: 1 if the newest configuration file is in use, 0 if the file is invalid";
+        let help = "Configuration: 1 if the newest configuration file is in use, 0 if the file cannot be used and the \
+            operator continues with the previous configuration";
         registry.register("settings_valid", help, settings_valid.clone());
         let mut common = Registry::default();
         common.register_collector(Box::new(ProcessCollector));

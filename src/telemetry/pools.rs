@@ -39,7 +39,7 @@ impl PoolMetrics {
         registry.register("pool_vms", "VMs of pools, by state", metrics.vms.clone());
         registry.register(
             "pool_waiting",
-            "Users who wait for a VM of the pool",
+            "Users who wait for a VM, by pool",
             metrics.waiting.clone(),
         );
         registry.register(

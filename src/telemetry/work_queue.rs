@@ -37,7 +37,7 @@ impl WorkQueueMetrics {
             "Objects that were added to the queue again after a failed reconcile, by controller";
         registry.register("workqueue_retries", help, new.retries.clone());
         let help =
-            "Time from the addition of an object to the queue until its reconcile, by controller";
+            "Time that an object waits in the queue until its reconcile starts, by controller";
         let name = "workqueue_queue_duration_seconds";
         registry.register(name, help, new.waits.clone());
         new

@@ -10,15 +10,16 @@ die() {
 kubectl() { "$REPO/tests/cluster/cluster" kubectl "$@"; }
 k() { kubectl --namespace "$NAMESPACE" "$@"; }
 
-need_everything() {
-    local file
+# prepare: ends the script if something is missing or another run measures; builds the released programs and their images
+prepare() {
     ((EUID == 0)) || die "this needs root; run it with sudo"
     command -v jq >/dev/null || die "jq is missing; apt-get install jq"
     [[ -e $AUDIT ]] || die "no cluster runs in $STATE; run make cluster"
     [[ -e $TINY ]] || die "$TINY is missing; run make guests"
-    for file in vm-operator vm-runner; do
-        [[ -e $REPO/.cache/images/$file.tar ]] || die "$REPO/.cache/images/$file.tar is missing; run make bench"
-    done
+    exec 9>"$STATE/bench.lock"
+    flock --nonblock 9 || die "another run measures already"
+    "$REPO/tests/release" build >&2
+    VMOP_PROFILE=release "$REPO/tests/cluster/images" >&2
     "$REPO/tests/cluster/cluster" load "$REPO"/.cache/images/vm-{operator,runner}.tar >/dev/null
 }
 

@@ -47,7 +47,7 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
         .await;
 
         // No volume has these labels.
-        let step = "kubectl describe pvc claim-system-disk";
+        let step = "kubectl get pvc claim-system-disk -o yaml";
         is_explained(
             space,
             "claim",

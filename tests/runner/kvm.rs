@@ -76,19 +76,19 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
             "tcg",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model `host`, which works on every node, or a model that `qemu-system-x86_64 -cpu help` prints",
         ),
         (
             "auto",
             "nehalem-9",
             "unable to find CPU model 'nehalem-9'",
-            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model `host`, which works on every node, or a model that `qemu-system-x86_64 -cpu help` prints",
         ),
         (
             "tcg",
             "Haswell,enforce",
             "TCG doesn't support requested features",
-            "use the CPU model host, which works on every node, or a model that the command qemu-system-x86_64 -cpu help",
+            "use the CPU model `host`, which works on every node, or a model that `qemu-system-x86_64 -cpu help` prints",
         ),
         (
             "tcg",
@@ -137,7 +137,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
     let fixture = Fixture::with_guest();
     let accelerated = accelerated(&fixture, KVM);
     let log = fixture.log();
-    assert!(log.contains("the check of KVM has finished"), "{log}");
+    assert!(log.contains("the KVM check has finished"), "{log}");
     if accelerated["status"] == "True" {
         assert!(log.contains(" -accel kvm "), "{log}");
         return;
@@ -148,7 +148,7 @@ fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
         accelerated["message"]
             .as_str()
             .unwrap()
-            .contains("the check of KVM (/dev/kvm) has failed at the step "),
+            .contains("the KVM check (/dev/kvm) failed at the step "),
         "{accelerated}"
     );
     assert!(
@@ -195,8 +195,8 @@ fn the_command_prints_each_step_of_the_check() {
             "{text}"
         ),
         69 => assert!(
-            text.contains(" in 64-bit mode: failed: KVM cannot execute an instruction of the check (internal error, suberror 1")
-                && last.starts_with("KVM on this node cannot execute instructions that operating systems need. "),
+            text.contains(" in 64-bit mode: failed: KVM cannot execute a test instruction (KVM internal error, suberror 1")
+                && last.starts_with("KVM on this node cannot execute instructions that operating systems need; "),
             "{text}"
         ),
         code => panic!("{code}: {text}"),
@@ -303,8 +303,7 @@ fn a_qemu_that_kvm_ends_is_unavailable_acceleration() {
         );
         let message = end.outcome["message"].as_str().unwrap();
         assert!(
-            message
-                .starts_with("the VM requires KVM (vm.accelerator is kvm), but QEMU exited with "),
+            message.starts_with("the VM requires KVM, but QEMU exited with "),
             "{message}"
         );
     } else {
@@ -326,7 +325,7 @@ fn a_qemu_that_kvm_ends_is_unavailable_acceleration() {
         );
         let message = end.outcome["message"].as_str().unwrap();
         assert!(
-            message.contains("KVM cannot continue the guest")
+            message.contains("KVM cannot resume the guest")
                 && message.contains("kvm run failed Bad address"),
             "{message}"
         );
@@ -401,7 +400,7 @@ fn a_check_that_hangs_is_repeated_once_and_then_the_guest_is_emulated() {
             vm.console().wait("SECTOR boot=1\r\n");
             let log = fixture.log();
             assert_eq!(
-                log.matches("the check of KVM has finished").count(),
+                log.matches("the KVM check has finished").count(),
                 2,
                 "{log}"
             );

@@ -33,7 +33,7 @@ fn an_image_file_is_made_and_grows_while_the_guest_runs() {
     };
     sectors(32768);
     fixture.configure(&json!({}), &drives("32 MiB"));
-    vm.logged("QEMU reports the new size of a disk to the guest");
+    vm.logged("QEMU has resized a disk and notified the guest");
     sectors(65536);
     assert_eq!(
         fs::metadata(fixture.path("volume/disk.img")).unwrap().len(),
@@ -52,7 +52,7 @@ fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
     let vm = fixture.start(None);
     vm.reaches("Booting");
     fixture.configure(&json!({}), &json!({"drives": [disk("large", "32 MiB")]}));
-    vm.logged("QEMU reports the new size of a disk to the guest");
+    vm.logged("QEMU has resized a disk and notified the guest");
     let length = |name: &str| {
         fs::metadata(fixture.path("volume").join(name))
             .unwrap()
@@ -104,7 +104,7 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
         .set_len(64 << 20)
         .unwrap();
     run("losetup", &["-c".as_ref(), device.0.as_ref()]);
-    vm.logged("QEMU reports the new size of a disk to the guest");
+    vm.logged("QEMU has resized a disk and notified the guest");
     console.type_line("disks");
     console.wait("vda=131072");
 }
@@ -207,7 +207,7 @@ fn a_full_volume_pauses_the_guest_says_so_and_the_guest_goes_on_when_there_is_ro
         log.matches("has no free space, so QEMU has paused the guest")
             .count()
             == 1
-            && log.contains("the guest runs again"),
+            && log.contains("the guest runs again after a disk error"),
         "{log}"
     );
 }

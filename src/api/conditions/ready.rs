@@ -26,8 +26,9 @@ pub enum ReadyReason {
     /// An object of another owner has the name that an object of this VM needs.
     #[strum(
         detailed_message = "the object's labels and owner",
-        message = "give the VM or its disk another name. Delete the existing object with the name only if the object belongs \
-            neither to the operator nor to another VM"
+        message = "recreate the VM with another name; the VM then gets new, empty PVCs. If the existing object is a PVC, you can \
+            rename the disk instead. If the labels and the owner of the object name neither the operator nor another VM, you \
+            can delete the object instead"
     )]
     NameTaken,
     /// An object of the VM exceeds a quota of the namespace.
@@ -58,47 +59,52 @@ pub enum ReadyReason {
     /// the resource needs a node that has /dev/kvm. The VM starts when a node offers the resource.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/kvm` or `…/kvm-if-present`",
-        message = "check that the device plugin runs (kubectl get daemonset vm-device-plugin -n kube-system). If it is missing, \
-            install cluster.yaml of the operator's release. If it runs, use a node with /dev/kvm, or set accelerator.kvmResource \
-            to vmoperator.jdrupes.org/kvm-if-present in the operator's ConfigMap"
+        message = "check the device plugin (kubectl get daemonset vm-device-plugin -n kube-system). If the DaemonSet is missing, \
+            install cluster.yaml of the operator's release. If the plugin's pods are ready, add a node with /dev/kvm. To emulate \
+            VMs on nodes without /dev/kvm, set accelerator.kvmResource to vmoperator.jdrupes.org/kvm-if-present in the \
+            operator's ConfigMap"
     )]
     AcceleratorResourceMissing,
     /// No node offers the extended resource that gives a pod /dev/net/tun, which tap networks need.
     #[strum(
         detailed_message = "pod condition `PodScheduled`, `Insufficient …/tun`",
-        message = "install the device plugin on the nodes with cluster.yaml of the operator's release, or set tap.hostPath to \
-            true in the operator's ConfigMap"
+        message = "install the device plugin on the nodes with cluster.yaml of the operator's release. For a cluster without \
+            the device plugin, set tap.hostPath to true in the operator's ConfigMap: pods then mount the node's /dev/net/tun"
     )]
     TapResourceMissing,
     /// The scheduler finds no node for the pod: CPU, memory, taints, node selection, or a volume on another node. Or a PVC
     /// is missing, is being deleted, or is in exclusive use by another pod. Or, with tap networks, another pod uses the port.
     #[strum(
         detailed_message = "pod condition `PodScheduled`",
-        message = "make resources available on a node that can mount the pod's volumes, or change spec.vm, spec.resources or the \
-            node selection of the VM: see kubectl describe pod {}"
+        message = "see the events in kubectl describe pod {}. If CPU or memory is insufficient, free it on a node that can mount \
+            the pod's volumes, or lower the values in spec.vm or spec.resources. If taints or labels exclude nodes, \
+            correct spec.nodeSelector, spec.affinity or spec.tolerations"
     )]
     Unschedulable,
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
         detailed_message = "pod condition `PodScheduled` and the PVC's phase",
-        message = "provide a volume that fits the PVC (see kubectl describe pvc {}). Or change the request: storage class, selector, \
-            size or volume mode of the VM's disk. The request of the image repository's PVC is imageRepository in the operator's \
-            ConfigMap. Then delete the PVC if its phase is still Pending; the operator creates it again"
+        message = "provide a PersistentVolume that matches the PVC (see kubectl describe pvc {}). Or correct the storage class, \
+            selector, size or volume mode of the VM's disk. For the PVC vmop-image-repository, correct imageRepository in the operator's \
+            ConfigMap. After a change of the VM or the ConfigMap, delete the PVC if its phase is still Pending; the operator \
+            recreates the PVC"
     )]
     ClaimPending,
     /// A PVC has lost its volume and therefore its data.
     #[strum(
         detailed_message = "the PVC's phase `Lost`",
-        message = "recover the volume, or restore the data into a new PVC: see kubectl describe pvc {}"
+        message = "see kubectl describe pvc {}. Recover the PersistentVolume. Or set spec.vm.state to Stopped, replace the PVC by a \
+            PVC with the same name, restore the data from a backup, and set spec.vm.state to Running"
     )]
     ClaimLost,
     /// The storage class of a PVC does not exist or does not support the PVC's volume mode or access modes, or its
     /// provisioner fails.
     #[strum(
         detailed_message = "event `ProvisioningFailed` of the PVC",
-        message = "correct the provisioner or the storage class (see kubectl describe pvc {}). Or correct the storage class or \
-            volume mode of the VM's disk. For the image repository, correct imageRepository in the operator's ConfigMap. \
-            After a correction, delete the PVC while its phase is Pending; the operator creates the PVC again"
+        message = "correct the provisioner or the StorageClass (see kubectl describe pvc {}). Or correct the storage class or \
+            volume mode of the VM's disk. For the PVC vmop-image-repository, correct imageRepository in the operator's \
+            ConfigMap. After a change of the VM or the ConfigMap, delete the PVC if its phase is still Pending; the operator \
+            recreates the PVC"
     )]
     ProvisioningFailed,
     /// A volume cannot be attached to the node, often because it is still attached to another node.
@@ -161,8 +167,9 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "pod phase `Unknown`, pod condition `Ready` without a reason, pod condition `DisruptionTarget` by \
             the taint manager, or no container status 2 min after the pod was scheduled",
-        message = "bring the node back. If the node is certainly powered off, release its volumes: kubectl taint node {} \
-            node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        message = "bring the node back. If you have verified that the node is powered off, run kubectl taint node {} \
+            node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Kubernetes then deletes the node's pods and detaches \
+            their volumes. Remove the taint when the node is back"
     )]
     NodeUnreachable,
     /// The pod runs, but its runner has not reported the VM's state for two minutes. It cannot reach the API server, or has no
@@ -176,23 +183,23 @@ pub enum ReadyReason {
     /// The pod still exists after its termination grace period.
     #[strum(
         detailed_message = "the pod's deletion time",
-        message = "look for the cause: kubectl describe pod {}. If the pod's container runs, power the VM off: kubectl exec {} -- \
-            vm-runner power-off. Do not delete the pod by force, because the guest may still run and corrupt the \
-            VM's disks"
+        message = "find the cause: kubectl describe pod {}. If the pod's container still runs, power the VM off: kubectl exec {} -- \
+            vm-runner power-off. Do not force-delete the pod: its guest may still run, and a second guest on the same \
+            disks corrupts them"
     )]
     TerminationOverdue,
     /// QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage.
     #[strum(
         detailed_message = "condition `QemuResponsive`, reason `QemuSilent`",
         message = "check the storage and the node of the VM for overload or failures. If QEMU still does not answer, power the VM \
-            off, so that it starts again: kubectl exec {} -- vm-runner power-off"
+            off: kubectl exec {} -- vm-runner power-off. The guest loses unsaved data, and the VM then starts again"
     )]
     QemuSilent,
     /// The storage of a disk is full. QEMU has paused the guest until the storage has space.
     #[strum(
         detailed_message = "condition `StorageHealthy`, reason `DiskFull`",
-        message = "remove files from the volume, or raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage; \
-            the guest then continues within 15 s"
+        message = "raise spec.vm.disks[].volumeClaimTemplate.spec.resources.requests.storage of the disk, or free space on its \
+            volume without deleting disk images; the guest then continues within 15 s"
     )]
     DiskFull,
     /// A disk reports errors. QEMU has paused the guest until the disk works.
@@ -202,11 +209,11 @@ pub enum ReadyReason {
         message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
     )]
     DiskError,
-    /// The download of a CD image fails, from which the VM boots.
+    /// The download of the CD image from which the VM boots fails.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
-        message = "correct the cause that the message names; otherwise, the VM starts with an empty CD drive after the \
-            time imageRepository.fetch.startDeadline of the operator's ConfigMap"
+        message = "correct the cause that the message names. The VM waits for the image for at most \
+            imageRepository.fetch.startDeadline of the operator's ConfigMap, and then starts with an empty CD drive"
     )]
     MediaFetchFailed,
 }

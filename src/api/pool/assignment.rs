@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-/// Claim of a user on a VM of a pool. The fields `pool` and `user` are immutable.
+/// Assignment of a VM of a pool to a user. The fields `pool` and `user` are immutable.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vmoperator.jdrupes.org",
@@ -22,9 +22,9 @@ use strum::IntoStaticStr;
     namespaced,
     status = "VmAssignmentStatus",
     derive = "PartialEq",
-    doc = "Claim of a user on a VM of a pool. The name of the object is computed from pool and user, so that a user has at most \
-        one VM of each pool. To create the object, run vm-operator assignment POOL USER | kubectl apply -f -. To give the VM \
-        back, delete the object.",
+    doc = "Assigns a VM of a pool to a user. The name of the object is computed from pool and user, so that a user has at most \
+        one VM of each pool. To create the object, run `vm-operator assignment POOL USER | kubectl apply -f -`. To give the \
+        VM back to the pool, delete the object.",
     printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "User", type_ = "string", json_path = ".spec.user"),
     printcolumn(
@@ -65,10 +65,11 @@ pub struct VmAssignmentSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmAssignmentStatus {
-    /// VM that is reserved for the user. The user has the VM if the condition `Bound` is true.
+    /// VM that is reserved for the user. The user can use the VM when the condition `Bound` is `True`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<AssignedVm>,
-    /// Time of the last use: the assignment, or the last start or end of a console connection.
+    /// Time of the last use: the last start or end of a console connection. Without a connection since the assignment, the
+    /// time of the assignment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<Time>,
     /// Time from which another user can get the VM. Absent while a console is connected.

@@ -12,7 +12,7 @@ use serde_json::json;
 const RETENTION_PATTERN: &str = r"^(?:\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3])(?:|:?[0-5]\d))|P(?:\d+Y)?(?:\d+M)?(?:\d+W)?(?:\d+D)?(?:T(?:\d+[Hh])?(?:\d+[Mm])?(?:\d+(?:\.\d{1,9})?[Ss])?)?)$";
 
 /// The message of an assignment that no operator has processed.
-const PENDING: &str = "the operator has not processed the assignment; check that a VmPool with the name in spec.pool exists, and that the operator runs the controller pool (argument --controllers)";
+const PENDING: &str = "the operator has not processed the assignment. Check that spec.pool names an existing VmPool, and that the operator's argument --controllers includes pool";
 
 /// Both definitions.
 #[must_use]
@@ -64,7 +64,7 @@ fn restrict_pool(root: &mut JSONSchemaProps) {
     if let Some(JSONSchemaPropsOrArray::Schema(permission)) = permission {
         permission.x_kubernetes_validations = Some(vec![rule(
             "has(self.user) != has(self.role)",
-            "must have either user or role; write one entry for the user and one entry for the role",
+            "must have exactly one of user and role; write a separate entry for each user and each role",
         )]);
     }
 }

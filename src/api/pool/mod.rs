@@ -53,7 +53,7 @@ pub const BOUND: &str = "Bound";
         name = "Free",
         type_ = "integer",
         json_path = ".status.free",
-        description = "VMs that the next user can get immediately"
+        description = "Unassigned VMs that the next user can get immediately"
     ),
     printcolumn(
         name = "Assigned",
@@ -90,16 +90,18 @@ pub struct VmPoolSpec {
     /// Whether the desktop agent in the guest logs the assigned user in. A change takes effect immediately.
     #[serde(default)]
     pub login_on_assignment: bool,
-    /// Users and roles that may use the pool. Console front ends evaluate the permissions.
+    /// Users and roles that may use the pool. Console front ends enforce the permissions. The operator does not evaluate them.
     #[schemars(length(max = 4096))]
     pub permissions: Vec<PoolPermission>,
-    /// Number of VMs without a user that the operator keeps running, so that the next users do not wait for a start.
-    /// The operator never stops a VM to reach this number. A change takes effect immediately.
+    /// Number of unassigned VMs that the operator keeps running, so that users do not wait for a start. A VM that
+    /// restarts counts as running. A VM with a problem is replaced by another one, up to twice the number in all. The
+    /// operator does not stop surplus VMs. A change takes effect immediately.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub prewarm: i64,
-    /// Action on a VM at the end of its assignment. `Restart` is recommended, because it removes the session of the
-    /// previous user from memory and screen. `Stop` does not stop the VM if another user waits for it.
+    /// Action on a VM at the end of its assignment. `Restart` is recommended, because it ends the session of the previous
+    /// user. If another user waits for a VM, `Stop` does not stop the VM. Without `loginOnAssignment`, the next user
+    /// then gets the session of the previous user.
     #[serde(default)]
     pub on_release: OnRelease,
     /// Action on an expired assignment. `Keep`: the user has the VM until another user needs it. `Release`: the assignment ends.
@@ -201,7 +203,7 @@ pub struct VmPoolStatus {
     pub observed_generation: Option<i64>,
     /// Number of VMs that name this pool in their `spec.pools`.
     pub members: i64,
-    /// Number of VMs of the pool that the next user can get immediately.
+    /// Number of unassigned VMs of the pool that the next user can get immediately.
     pub free: i64,
     /// Number of VMs that are assigned to users of the pool. Expired assignments do not count.
     pub assigned: i64,
@@ -209,8 +211,8 @@ pub struct VmPoolStatus {
     pub expired: i64,
     /// Number of users who wait for a VM.
     pub waiting: i64,
-    /// Number of VMs of the pool that no user can get at present. They are assigned by another pool, fail, restart, are
-    /// being deleted, or have a connected console client.
+    /// Number of VMs of the pool that no user can get at present, for example because of a failure, a restart or an
+    /// assignment by another pool. The message of the condition `Ready` names the causes.
     pub unavailable: i64,
     /// The condition `Ready`. Its message explains why users wait.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -27,7 +27,7 @@ pub enum Retention {
 /// The text is no duration and no instant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0} is neither a duration of at most 100 years nor an instant; write a value such as PT4H, P1D or 2030-01-31T18:00:00Z"
+    "{0} is neither a duration of at most 100 years nor a timestamp; write a value such as PT4H, P1D or 2030-01-31T18:00:00Z"
 )]
 pub struct InvalidRetention(pub String);
 

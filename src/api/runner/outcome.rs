@@ -35,13 +35,13 @@ pub enum EndReason {
     AcceleratorUnavailable,
     /// Hardware acceleration has failed after the guest had run for some time.
     AcceleratorFailed,
-    /// QEMU exited or failed before the guest ran.
+    /// QEMU exited or failed before the guest started.
     StartFailed,
     /// QEMU exited unexpectedly while the guest ran.
     QemuCrashed,
     /// QEMU has stopped the guest permanently, because of an error of the host or a crash of the guest.
     GuestHalted,
-    /// The QMP connection was closed before the guest ran.
+    /// The QMP connection was closed before the guest started.
     MonitorLost,
     /// A reason that only a newer runner knows.
     #[serde(other)]

@@ -18,15 +18,17 @@ pub struct CloudInit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub user_data: Option<Map<String, Value>>,
-    /// Secret with the content of `user-data`, for data that must not be readable in the VM object. The first line must name
-    /// the format, such as `#cloud-config` or `#!/bin/sh`. A change of the Secret does not change `instance-id`.
+    /// Secret with the content of `user-data`, for confidential data. The first line must name the format, such as
+    /// `#cloud-config` or `#!/bin/sh`. A change of the Secret does not change `instance-id`, so cloud-init does not configure
+    /// the guest again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_from: Option<SeedSource>,
     /// Content of cloud-init's `network-config`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
     pub network_config: Option<Map<String, Value>>,
-    /// Secret with the content of `network-config`. A change of the Secret does not change `instance-id`.
+    /// Secret with the content of `network-config`. A change of the Secret does not change `instance-id`, so cloud-init does
+    /// not configure the guest again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_config_from: Option<SeedSource>,
 }

@@ -31,29 +31,31 @@ pub struct Machine {
     pub firmware: Firmware,
     /// Whether the firmware shows its boot menu. A change takes effect at the next start.
     pub boot_menu: bool,
-    /// Time that the guest has to shut down before the runner powers the VM off, in seconds, 0 to 31536000. A change takes effect
-    /// immediately for stops by `spec.vm.state`, and at the next start for drains of the node.
+    /// Time in seconds that the guest has to shut down before the runner powers the VM off, 0 to 31536000. A change takes
+    /// effect immediately. Exception: for a node drain or `kubectl delete pod`, a longer time takes effect only at the next
+    /// start.
     pub powerdown_timeout: i64,
     /// CPU model, as QEMU names it, with optional features such as `Skylake-Server,-hle`. A change takes effect at the next
     /// start.
     pub cpu_model: String,
     /// Maximum number of CPUs, 1 to 4096. Default: the product of the fields of `cpuTopology`, else `currentCpus`, else 1.
-    /// If `currentCpus` is greater, `currentCpus` is the maximum. A change takes effect at the next start.
+    /// If `currentCpus` is greater than `maximumCpus`, the maximum is `currentCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maximum_cpus: Option<i64>,
-    /// CPU topology, an alternative to `maximumCpus`. A change takes effect at the next start.
+    /// CPU topology, an alternative to `maximumCpus`. The product of the fields, in which 0 counts as 1, is the maximum number
+    /// of CPUs. If `currentCpus` is greater, the maximum is `currentCpus`. A change takes effect at the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
     /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum number of CPUs. A change takes effect immediately.
-    /// If the VM is emulated, the runner can add at most `maximumCpus - 1` CPUs in total until the next start, including
-    /// those that it adds at the start.
+    /// All CPUs except the first are hot-plugged. Without KVM, QEMU allows at most `maximumCpus - 1` hot-plugs per start of the
+    /// VM. If a removed CPU is added again, this is another hot-plug. After the last one, only a restart adds CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
     /// A change takes effect at the next start.
     pub maximum_ram: String,
-    /// Size of the memory that the balloon device leaves to the guest, in the units of `maximumRam`. Default: `maximumRam`.
-    /// A change takes effect immediately.
+    /// Size of the memory that the balloon device leaves to the guest, in the same format as `maximumRam`. Default: the value of
+    /// `maximumRam`. A change takes effect immediately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
     /// Host memory that backs the guest's memory. Default: ordinary memory of the pod. A change takes effect at the next start.
@@ -159,7 +161,7 @@ impl Firmware {
 pub struct CpuTopology {
     /// Number of sockets, 0 to 4096; 0 means that QEMU chooses.
     pub sockets: i64,
-    /// Number of dies per socket, 0 to 4096; 0 means not specified.
+    /// Number of dies per socket, 0 to 4096; 0 has the same effect as 1.
     pub dies_per_socket: i64,
     /// Number of cores per die, 0 to 4096; 0 means that QEMU chooses.
     pub cores_per_die: i64,
@@ -182,9 +184,9 @@ impl Default for CpuTopology {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is
-    /// unchanged. Default: the name of the bridge, or `user`. If several interfaces have the same default, the
-    /// second and later interfaces get a number.
+    /// Name of the interface in this VM. The interface retains its MAC address and PCI slot while its name is unchanged.
+    /// Default: the name of the bridge, or `user`. If several interfaces have the same default, the names of the second and
+    /// later interfaces end with a number, such as `br0 (2)`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Network interface on a bridge of the node.
@@ -265,8 +267,8 @@ pub struct Disk {
     /// CD drive and the image in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdrom: Option<Cdrom>,
-    /// Position in the boot order, 0 to 2147483647; the lowest boots first. Default: no position. A change takes effect at
-    /// the next start.
+    /// Position in the boot order, 0 to 2147483647; the firmware tries the lowest position first. Without `bootindex`, the
+    /// firmware decides whether and when it tries the drive. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootindex: Option<i64>,
 }
@@ -275,9 +277,9 @@ pub struct Disk {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Cdrom {
-    /// CD image: a path in the image repository, or a URL with the scheme `https` or `http`. A CD image with a URL is
-    /// downloaded into the image repository once for all VMs. An empty text means an empty drive. A change takes effect
-    /// immediately.
+    /// CD image: an `https` or `http` URL, or a path relative to the image repository (PVC `vmop-image-repository`). The
+    /// operator downloads a URL once for all VMs of the namespace. An empty string means an empty drive. A change takes
+    /// effect immediately.
     pub image: String,
     /// Checksum that the downloaded image must have: `sha256:` and 64 hexadecimal digits. It requires a URL as `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -301,7 +303,7 @@ pub struct ClaimTemplate {
 #[serde(rename_all = "camelCase")]
 pub struct ClaimMetadata {
     /// Name of the disk, at most 58 characters. The PVC is named `<vm>-<name>-disk`. Without a name, the PVC is named
-    /// `<vm>-disk-<n>`, where `<n>` counts the disks from 0.
+    /// `<vm>-disk-<n>`, where `<n>` counts all disks except CD drives from 0. A changed name means another PVC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Additional labels of the PVC.
@@ -330,7 +332,8 @@ pub struct ClaimSpec {
     /// Selects an existing PersistentVolume by its labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
-    /// Storage class. Default: the default class of the cluster. An empty text selects an existing volume without a class.
+    /// Storage class. Default: the default class of the cluster. With an empty string, the PVC binds only to an existing
+    /// PersistentVolume without a class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
     /// Volume attributes class. A change takes effect immediately.
@@ -340,7 +343,7 @@ pub struct ClaimSpec {
     /// `diskPvc.volumeMode` of the operator's configuration, which is `Block` unless it is set. An existing PVC keeps its mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_mode: Option<String>,
-    /// Name of an existing volume to use.
+    /// Name of the PersistentVolume to bind the PVC to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
 }
@@ -389,7 +392,8 @@ pub struct Spice {
     /// Host name that console front ends write into connection files for clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Whether the operator creates a Secret with a password for the display. A change takes effect at the next start.
+    /// Whether the operator creates a Secret with a password for the display if the VM has none. Without such a Secret, the
+    /// display has no password. A change takes effect at the next start.
     pub generate_secret: bool,
     /// Proxy URL that console front ends write into connection files for clients.
     #[serde(skip_serializing_if = "Option::is_none")]

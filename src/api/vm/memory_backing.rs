@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Memory {
-    /// Huge pages for the guest's memory, which the node must have reserved. The pod requests huge pages for `maximumRam`,
-    /// even if `currentRam` is smaller. `maximumRam` must be a multiple of the page size.
+    /// Huge pages that back the guest's memory. Only a node with enough free huge pages of this size can run the VM. The pod
+    /// requests huge pages for `maximumRam`, even if `currentRam` is smaller. `maximumRam` must be a multiple of the page size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugepages: Option<Hugepages>,
-    /// Whether QEMU can share the memory with other programs of the pod, such as a vhost-user device.
+    /// Whether QEMU allocates the guest's memory with `share=on`, so that another process in the pod, such as a vhost-user
+    /// backend, can map the memory.
     pub shared: bool,
 }
 

@@ -96,11 +96,12 @@ pub struct VirtualMachineSpec {
     /// next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Image>,
-    /// Resource requests and limits of the VM's pod. Default: computed from the CPUs and the memory of the VM. A change of CPU
-    /// and memory takes effect immediately, any other change at the next start.
+    /// Resource requests and limits of the VM's pod. Default: requests that the operator computes from the current CPUs and
+    /// memory of the VM. Changed amounts of `cpu` or `memory` take effect immediately, other changes at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Node that runs the VM. The pod tolerates taints with the effect `NoSchedule`. A change takes effect at the next start.
+    /// Name of the node that must run the VM. Default: the scheduler selects the node. If `nodeName` is set, the pod tolerates
+    /// all taints with the effect `NoSchedule`. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     /// Labels that a node must have to run the VM. A change takes effect at the next start.
@@ -134,28 +135,29 @@ pub struct VirtualMachineSpec {
     /// `vmrunner.jdrupes.org/` are ignored here, because the operator sets them. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_annotations: Option<BTreeMap<String, String>>,
-    /// TCP port of `/metrics` in the VM's pod, 1024 to 65535. Default: 9180. With `tap` networks the default is no port,
-    /// because the pod has the node's address. A change takes effect at the next start.
+    /// TCP port of `/metrics` in the VM's pod, 1024 to 65535. Default: 9180. A VM with `tap` networks serves no metrics
+    /// without this field, because its pod uses the node's network. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
     /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,
     /// Whether the VM remains stopped after its guest has shut down. If true, the operator sets `spec.vm.state` to
-    /// `Stopped`, or records the shutdown in `status.guestShutdown`. The operator's setting `guestShutdownRecord`
-    /// selects one of the two. If false, the operator starts the VM again. A change takes effect immediately.
+    /// `Stopped`. With the operator's setting `guestShutdownRecord: status`, the operator writes `status.guestShutdown`
+    /// instead, and the VM remains stopped until its spec changes. If false, the operator starts the VM again. A change takes
+    /// effect immediately.
     #[serde(default)]
     pub guest_shutdown_stops: bool,
-    /// Labels and annotations of the VM's Service of type `LoadBalancer`, besides the operator's defaults. They have an effect if
-    /// the operator's setting `loadBalancerService` creates such Services. If the field is absent, the Service has the defaults.
-    /// If it is the empty object `{}`, the VM has no Service. A null as value removes a default label or annotation. Use
-    /// `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops a null. A change takes effect
-    /// immediately.
+    /// Labels and annotations of the VM's Service of type `LoadBalancer`, in addition to the operator's defaults. They
+    /// have an effect only if the operator's setting `loadBalancerService` creates such Services. Without this field, the
+    /// Service has only the defaults. With the empty object `{}`, the VM has no Service. The value null removes a default label
+    /// or annotation. Use `kubectl apply --server-side` to set null, because client-side `kubectl apply` drops null. A change
+    /// takes effect immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_service: Option<LoadBalancerService>,
-    /// Data for cloud-init in the guest. The data is in the VM's ConfigMap, which can have at most 1 MiB. Above 256 KiB use
-    /// `kubectl apply --server-side`, because client-side `kubectl apply` stores a copy in an annotation. A change takes effect
-    /// at the next start.
+    /// Data for cloud-init in the guest. Data that does not come from a Secret is in the VM's ConfigMap, which can have at
+    /// most 1 MiB. For a VM object above 256 KiB, use `kubectl apply --server-side`, because client-side `kubectl apply`
+    /// stores a copy in an annotation. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,
     /// Permissions of users and roles in console front ends. The operator does not evaluate them.
@@ -203,7 +205,8 @@ pub struct Image {
     /// Tag of the image, used together with `repository` and `path`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Pull policy of the image. Default: the default of Kubernetes for the tag.
+    /// Pull policy of the image. Default: `Always` for the tag `latest` or an image reference without tag and digest, otherwise
+    /// `IfNotPresent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_policy: Option<PullPolicy>,
 }
@@ -233,7 +236,7 @@ pub struct Resources {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerTemplate {
-    /// This field has no effect. In the Java VM-Operator, the field has the file name of the runner's template.
+    /// This field has no effect. In the Java VM-Operator, the field contains the file name of the runner's template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// This field has no effect. In the Java VM-Operator, true means that the runner's template is copied at each start.

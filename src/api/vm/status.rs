@@ -17,15 +17,15 @@ pub struct VirtualMachineStatus {
     /// Failed starts and unexpected stops since the VM last ran for 10 min. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
-    /// Last fulfilled value of `spec.vm.restartRequest`. Written by the operator.
+    /// Last value of `spec.vm.restartRequest` that a restart or a start of the VM has fulfilled. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
     /// Record of a shutdown by the guest, if `spec.guestShutdownStops` is true and the operator's setting
-    /// `guestShutdownRecord` is `status`. The VM remains stopped until its generation differs from the recorded
-    /// generation. Written by the operator.
+    /// `guestShutdownRecord` is `status`. The VM remains stopped until its spec changes, which increases
+    /// `metadata.generation`. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_shutdown: Option<GuestShutdown>,
-    /// Last fulfilled value of `spec.vm.resetRequest`. Reported by the runner.
+    /// Last value of `spec.vm.resetRequest` that a reset or a start of the VM has fulfilled. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_reset_request: Option<i64>,
     /// Version of `vm-runner` in the VM's pod. Reported by the runner.
@@ -34,7 +34,7 @@ pub struct VirtualMachineStatus {
     /// Number of CPUs that the guest uses, as the guest agent reports. Without a guest agent, the number of CPUs that
     /// QEMU has. The runner reports the number. The operator sets it to 0 after the VM has stopped.
     pub cpus: i64,
-    /// Size of the memory that the guest has. The runner reports it. The operator sets it to 0 after the VM has stopped.
+    /// Current memory size of the guest. The runner reports the size. The operator sets it to 0 after the VM has stopped.
     pub ram: String,
     /// Node that the VM runs on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,8 +46,8 @@ pub struct VirtualMachineStatus {
     /// addresses are omitted. Reported by the runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Host of the connected SPICE client; empty if no client is connected. The runner reports the host, and the
-    /// operator removes the host after the VM has stopped.
+    /// Address of the connected SPICE client; empty if no client is connected. Reported by the runner. The operator clears
+    /// the field after the VM has stopped.
     pub console_client: String,
     /// User that last requested a console. Written by console front ends.
     pub console_user: String,
@@ -56,11 +56,11 @@ pub struct VirtualMachineStatus {
     pub logged_in_user: Option<String>,
     /// Number of times that the display's password has changed; -1 if the display has no password. Reported by the runner.
     pub display_password_serial: i64,
-    /// Number of boots of the guest. A boot counts when the guest agent answers for the first time after a start or a
-    /// reset. Reported by the runner.
+    /// Number of boots of the guest since the start of the VM's pod. A boot counts when the guest agent first answers after a
+    /// start or a reset. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boots: Option<i64>,
-    /// Number of resets of the guest since the start of the VM's pod. Reported by the runner.
+    /// Number of resets of the guest since the start of the VM's pod, including reboots by the guest. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets: Option<i64>,
     /// Number of connections of SPICE clients since the start of the VM's pod. Reported by the runner.
@@ -116,7 +116,7 @@ pub struct Assignment {
     /// User that the VM is assigned to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Time of the assignment. Later uses of the VM are in the status of the `VmAssignment`.
+    /// Time of the assignment. The time of the last use is in `status.lastUsed` of the `VmAssignment`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
     /// UID of the `VmAssignment`. Absent in an assignment by the Java VM-Operator.
@@ -125,8 +125,8 @@ pub struct Assignment {
     /// Whether the desktop agent logs the assigned user in, instead of the user of `spec.vm.display.loggedInUser`.
     #[serde(skip_serializing_if = "is_false")]
     pub login: bool,
-    /// Value of `spec.vm.restartRequest` for the restart that must be complete before the next user gets the VM. Set if
-    /// the pool has `onRelease: Restart`.
+    /// Value of `spec.vm.restartRequest` for the restart between two users, if the pool has `onRelease: Restart`. The next
+    /// user gets the VM only when `status.observedRestartRequest` has reached this value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart: Option<i64>,
 }
@@ -140,7 +140,8 @@ fn is_false(value: &bool) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestShutdown {
-    /// Generation of the VM at the shutdown. A change of the spec increases the generation, and the VM starts again.
+    /// `metadata.generation` of the VM at the shutdown. The VM remains stopped until a change of its spec increases the
+    /// generation.
     pub generation: i64,
 }
 
@@ -151,10 +152,10 @@ pub const POD_DELETED: &str = "PodDeleted";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Number of unexpected stops in a row. If the VM has run for 10 min before a stop, the number starts again at 1. The
-    /// delay before the next start doubles with each stop, from 1 s to 5 min.
+    /// Number of consecutive failed starts and unexpected stops. The first one after a run of at least 10 min, or after a
+    /// change of the spec, sets the number to 1. The delay before the next start doubles each time, from 1 s to 5 min.
     pub attempts: u32,
-    /// UID of the pod that stopped last.
+    /// UID of the pod that last failed to start or stopped unexpectedly.
     pub pod_uid: String,
     /// Reason of the last unexpected stop.
     pub reason: String,

@@ -122,11 +122,12 @@ fn explanation(
             let expiries = uses.iter().filter(|(_, it)| *it == Use::Assigned);
             let next = expiries.filter_map(|(vm, _)| facts.expiry(vm)).min();
             let next = next.map_or_else(
-                || "no assignment has an expiry time at present".to_owned(),
+                || "no assignment currently has an expiry time".to_owned(),
                 |next| format!("the next expiry of an assignment is at {next}"),
             );
             sentences.push(format!(
-                "no VM is free: {} of {} VMs are assigned; {next}",
+                "no VM is free: {} of {} VMs are assigned, and {next}; if users wait, add VMs to the pool, or delete \
+                 VmAssignments that are no longer needed",
                 status.assigned, status.members
             ));
             let mut assigned = uses.iter().filter(|(_, it)| *it == Use::Assigned);
@@ -147,7 +148,7 @@ fn explanation(
     let more = sentences.len().saturating_sub(5);
     sentences.truncate(5);
     if more > 0 {
-        sentences.push(format!("{more} more VMs are not available"));
+        sentences.push(format!("number of other unavailable VMs: {more}"));
     }
     if facts.own_rules().on_release == OnRelease::Keep && !facts.pool.login {
         let advice = "the next user of a VM sees the session of the previous user; to prevent this, set spec.onRelease to Restart";

@@ -4,7 +4,7 @@ use crate::api::VirtualMachine;
 use crate::api::conditions;
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
 use crate::api::vm::{Assignment, GuestShutdown, State};
-use crate::k8s::store::trim::metadata;
+use crate::k8s::store::trim::{key_and_versions, metadata};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -43,20 +43,6 @@ impl MemberView {
             || status.assignment.pool.is_some()
             || status.assignment.restart > status.observed_restart_request
     }
-}
-
-/// Reads the metadata without labels, annotations and owners.
-fn key_and_versions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let read = metadata(deserializer)?;
-    Ok(ObjectMeta {
-        name: read.name,
-        namespace: read.namespace,
-        uid: read.uid,
-        resource_version: read.resource_version,
-        generation: read.generation,
-        deletion_timestamp: read.deletion_timestamp,
-        ..ObjectMeta::default()
-    })
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

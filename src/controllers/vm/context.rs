@@ -167,7 +167,10 @@ fn random_password() -> String {
     let mut bytes = [0; 16];
     // The kernel's generator does not fail after the boot. A predictable password would be worse than an exit.
     if getrandom::fill(&mut bytes).is_err() {
-        tracing::error!("the operator exits, because it cannot read random bytes from the kernel");
+        tracing::error!(
+            "the operator exits, because the system call getrandom failed; Kubernetes restarts the operator. Check the \
+            seccomp profile of the operator's pod"
+        );
         std::process::exit(70);
     }
     base64::engine::general_purpose::STANDARD.encode(bytes)

@@ -198,7 +198,8 @@ async fn delete_orphans(
     if waits_for_orphans {
         return (Err(error), None);
     }
-    tracing::warn!(%error, "cannot delete an object of a deleted VM that had the same name as this VM");
+    tracing::warn!(%error, "cannot delete an orphaned object of a deleted VM that had the same name as this VM; the operator \
+        tries again");
     (applied, Some(ORPHAN_RETRY_DELAY))
 }
 

@@ -40,11 +40,20 @@ pub const OPERATOR: &str = "the operator";
 pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
     match owner {
         Some(owner) => {
-            format!("{owner} uses {kind} {name}; give this VM or its disk another name")
+            let disk = if kind == "PersistentVolumeClaim" {
+                "give the disk of this VM another name, or "
+            } else {
+                ""
+            };
+            format!(
+                "{owner} uses {kind} {name}; {disk}create this VM again with another name. The new VM gets new, empty PVCs"
+            )
         }
         None => {
             let kind = kind.to_lowercase();
-            format!("run kubectl delete {kind} {name}, or give this VM or its disk another name")
+            format!(
+                "run kubectl delete {kind} {name}, or create this VM again with another name. The new VM gets new, empty PVCs"
+            )
         }
     }
 }
@@ -114,7 +123,8 @@ pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<
     ) {
         (true, []) => Some("the object is being deleted".to_owned()),
         (true, finalizers) => Some(format!(
-            "the object is being deleted, and its finalizers delay the deletion: {}",
+            "the object is being deleted, but its finalizers delay the deletion: {}. Check the controllers that remove these \
+             finalizers",
             finalizers.join(", ")
         )),
         (false, _) => is_orphan(object, vm).then(|| "the operator deletes the object".to_owned()),

@@ -107,9 +107,10 @@ async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
     let problem = located.map_or(error, |error| {
         format!("{}: {}", error.path(), error.inner())
     });
+    let namespace = &ctx.namespace;
     let message = format!(
-        "the operator cannot read the VM: {problem}; correct the VM (kubectl edit vm {name}), or apply the CRDs of the \
-         operator's version (kubectl apply -f crds/). Until then the operator does not change the VM's pod"
+        "the operator cannot decode the VM object: {problem}; correct the VM (kubectl edit vm {name} -n {namespace}), or apply the \
+         CRDs of the operator's version (kubectl apply -f crds/). Until then the operator does not change the VM's pod"
     );
     tracing::warn!(vm = name, "{message}");
     let Some(vm) = placeholder(&metadata).map(|vm| vm.object_ref(&())) else {

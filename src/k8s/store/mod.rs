@@ -42,9 +42,9 @@ impl Definition {
             return is_unknown;
         }
         if is_unknown {
-            tracing::error!(%kind, "the API server does not know this kind of object; install the CRDs: kubectl apply -f crds/");
+            tracing::error!(%kind, "the API server does not know the kind {kind}; install the CRDs: kubectl apply -f crds/");
         } else {
-            tracing::info!(%kind, "the API server knows this kind of object now");
+            tracing::info!(%kind, "the API server knows the kind {kind} now");
         }
         is_unknown
     }

@@ -74,6 +74,25 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
     })
 }
 
+/// Decodes an object's metadata without labels, annotations and owners, which take a kilobyte for each object.
+///
+/// # Errors
+/// The input is not metadata.
+pub fn key_and_versions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<ObjectMeta, D::Error> {
+    let read = metadata(deserializer)?;
+    Ok(ObjectMeta {
+        name: read.name,
+        namespace: read.namespace,
+        uid: read.uid,
+        resource_version: read.resource_version,
+        generation: read.generation,
+        deletion_timestamp: read.deletion_timestamp,
+        ..ObjectMeta::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

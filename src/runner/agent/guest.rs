@@ -128,10 +128,10 @@ impl GuestAgent {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return tracing::debug!(%error, "the guest agent does not support reports of the guest's CPUs");
+                    return tracing::debug!(%error, "the guest agent rejects the query of the guest's CPUs, so the runner stops the query. Update qemu-guest-agent in the guest, or allow the command guest-get-vcpus");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the guest agent does not support reports of the guest's CPUs")
+                    tracing::debug!(%error, "the guest agent has not reported the guest's CPUs; the runner repeats the query")
                 }
             }
         }
@@ -149,11 +149,11 @@ impl GuestAgent {
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Other => {
-                    return tracing::debug!(%error, "the guest agent does not support reports of the guest's IP addresses");
+                    return tracing::debug!(%error, "the guest agent rejects the query of the guest's IP addresses, so the runner stops the query. Update qemu-guest-agent in the guest, or allow the command guest-network-get-interfaces");
                 }
                 // The guest is busy or boots.
                 Err(error) => {
-                    tracing::debug!(%error, "the guest agent does not support reports of the guest's IP addresses")
+                    tracing::debug!(%error, "the guest agent has not reported the guest's IP addresses; the runner repeats the query")
                 }
             }
             sleep(pause).await;
@@ -253,9 +253,12 @@ impl Connection {
             match self.lines.next() {
                 Some(Ok(line)) => return Ok(line),
                 Some(Err(TooLong)) => {
-                    return Err(io::Error::other(
-                        "a reply of the guest agent exceeds the maximum length",
-                    ));
+                    // Not the kind of a rejected command: the next reply can be shorter.
+                    let problem = format!(
+                        "a reply of the guest agent exceeds {} KiB, so the runner discards the reply; restart qemu-guest-agent in the guest",
+                        LINE_SIZE_MAX >> 10
+                    );
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
                 }
                 None => {}
             }

@@ -96,8 +96,8 @@ impl Login {
         };
         let (what, seconds) = (request.name(), ANSWER_TIMEOUT.as_secs());
         self.desktop.problem = Some(format!(
-            "the desktop agent in the guest has not answered the request for {what} within {seconds} s. Read the log of the \
-                agent in the guest and restart the agent; the runner then repeats the request"
+            "the desktop agent in the guest has not answered the request for {what} within {seconds} s; read the agent's \
+                log in the guest and restart the agent. The runner repeats the request when the agent starts"
         ));
         self.failed_request = Some(request.clone());
         (self.is_overdue, self.is_retryable) = (true, false);
@@ -204,7 +204,7 @@ impl Login {
 fn log_unexpected(line: &str) {
     tracing::debug!(
         line,
-        "the desktop agent in the guest has sent an answer without a request"
+        "the runner ignores an answer of the desktop agent in the guest, because the answer belongs to no request"
     );
 }
 

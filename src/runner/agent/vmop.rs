@@ -49,7 +49,7 @@ pub async fn run(
                 report(login.desktop().clone());
             }
             Err(error) => {
-                tracing::debug!(%error, "cannot open the channel to the desktop agent in the guest")
+                tracing::debug!(%error, "cannot open the channel to the desktop agent in the guest; the runner retries after {RECONNECT_DELAY:?}")
             }
         }
         tokio::time::sleep(RECONNECT_DELAY).await;

@@ -64,7 +64,10 @@ fn keys_of_the_reference_are_told_for_what_they_are() {
         socket.contains("monitorSocket has no effect")
             && template.contains("template has no effect")
     );
-    assert!(others.contains("without effect: vm.y, x;"), "{others}");
+    assert!(
+        others.contains("unknown keys, which the runner ignores: vm.y, x;"),
+        "{others}"
+    );
     assert!(!reported.concat().contains("secret"));
 }
 

@@ -26,7 +26,7 @@ pub fn power_off(socket: &Path) -> io::Result<()> {
     stream.read_to_end(&mut answer)?;
     let is_accepted = answer == OFF;
     is_accepted.then_some(()).ok_or_else(|| {
-        io::Error::other("the runner has not confirmed the power-off; read the log of the VM's pod")
+        io::Error::other("the runner has not confirmed the power-off, so the VM may still run; read the log of the VM's pod")
     })
 }
 

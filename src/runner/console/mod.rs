@@ -125,7 +125,7 @@ async fn accept(listener: UnixListener, server: ConsoleServer) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection to the serial console");
+                tracing::warn!(%error, "the runner cannot accept a connection to the serial console; it retries after 1 s");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }

@@ -90,7 +90,9 @@ fn remove(slots_by_position: &[&CpuSlot], surplus: u32) -> CpuPlan {
         .take(surplus)
         .collect();
     if ids.len() < surplus {
-        return CpuPlan::Impossible("the first CPU cannot be removed".to_owned());
+        return CpuPlan::Impossible(
+            "QEMU cannot remove the first CPU; set spec.vm.currentCpus to 1 or more".to_owned(),
+        );
     }
     CpuPlan::Run(ids.into_iter().map(Command::remove_device).collect())
 }

@@ -81,12 +81,10 @@ impl Driver {
     fn guest_cannot_continue(&mut self) {
         let words = self.qemu.kvm_error().unwrap_or_default();
         if self.observed.acceleration != Acceleration::Kvm {
-            let why =
-                "QEMU has stopped the guest permanently, because KVM or QEMU had an internal error";
+            let why = "QEMU has stopped the guest permanently after an internal error";
             return self.guest_failed(failure::with_output(why, &words));
         }
-        let why =
-            "KVM cannot continue the guest after an internal error (run state internal-error)";
+        let why = "KVM cannot resume the guest after an internal error (run state internal-error)";
         let why = failure::with_output(why, &words);
         tracing::error!("{why}");
         self.step(Event::KvmFailed(why));

@@ -42,7 +42,7 @@ impl Driver {
     pub(super) fn qemu_silent(&mut self, silent: bool) {
         if silent {
             tracing::error!(
-                "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in a request to its storage"
+                "QEMU does not answer QMP commands; QEMU probably hangs, for example in a request to its storage. Check the storage and the node of the VM"
             );
         } else {
             tracing::info!("QEMU answers commands of the runner again");

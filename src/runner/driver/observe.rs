@@ -63,7 +63,10 @@ impl Driver {
     }
 
     fn monitor_lost(&mut self, why: &str) {
-        tracing::info!(why, "QEMU has closed its QMP connection");
+        tracing::info!(
+            why,
+            "QEMU has closed its QMP connection, usually because QEMU exits"
+        );
         let task_results = self.task_results.clone();
         tokio::spawn(async move {
             tokio::time::sleep(MONITOR_LOST_DELAY).await;
@@ -75,7 +78,7 @@ impl Driver {
     /// QEMU runs without a QMP connection.
     fn report_lost_monitor(&mut self) {
         tracing::error!(
-            "QEMU continues to run, but its QMP connection has closed; restart the VM to apply changes"
+            "QEMU still runs, but has closed its QMP connection, so the runner cannot change the VM. Shut the guest down from inside and restart the VM"
         );
         self.observed.monitor_lost = true;
         self.reporter.publish(&self.observed);
@@ -103,7 +106,7 @@ impl Driver {
         let agent = self.agent.clone();
         tokio::spawn(async move {
             if let Err(error) = agent.connect().await {
-                tracing::warn!(%error, "cannot open the channel to the guest agent");
+                tracing::warn!(%error, "cannot open the channel to the guest agent; the runner retries before its next request to the agent");
             }
         });
     }
@@ -145,7 +148,7 @@ impl Driver {
             QmpEvent::DeviceUnplugged { device } => {
                 tracing::info!(
                     device,
-                    "the guest has released a device that was removed from the VM"
+                    "the guest has released the device, and QEMU has removed the device from the VM"
                 );
                 self.change_desired(|desired| {
                     desired.unplug_rejections.remove(&device);
@@ -153,7 +156,9 @@ impl Driver {
                 });
             }
             QmpEvent::UnplugRejected { device, why } => {
-                tracing::warn!("the guest has not released the device {device:?}, and {why}");
+                tracing::warn!(
+                    "the guest has not released the device {device:?}: {why}. The runner repeats the request later; to remove the device at once, restart the VM"
+                );
                 self.change_desired(|desired| {
                     desired.unplug_rejections.insert(device, why);
                     desired.attempt += 1;
@@ -200,7 +205,7 @@ impl Driver {
                 self.observed.media = self.observed.media.take().map(|_| problem);
             }
             Progress::Resumed => {
-                tracing::info!("the guest runs again");
+                tracing::info!("the guest runs again after a disk error");
                 self.observed.stalled = None;
             }
             Progress::Reset(request) => self.observed.reset_request = request,
@@ -223,7 +228,9 @@ impl Driver {
         match result {
             TaskResult::Event(event) => self.step(event),
             TaskResult::PowerOff => {
-                tracing::warn!("a power-off of the VM was requested");
+                tracing::warn!(
+                    "`vm-runner power-off` has requested a power-off, so the runner stops QEMU without a shutdown of the guest"
+                );
                 self.step(Event::PowerOff);
             }
             TaskResult::Osinfo(osinfo) => {
@@ -250,7 +257,7 @@ impl Driver {
                 tracing::info!(
                     connected = desktop.connected,
                     user = desktop.user,
-                    "a user has logged in to the guest or out, or the agent of the desktop has connected or disconnected"
+                    "the state of the desktop agent or of the desktop login in the guest has changed"
                 );
                 self.observed.desktop = desktop;
                 self.reporter.publish(&self.observed);
@@ -265,7 +272,9 @@ impl Driver {
                 type_,
                 "the runner has recorded the VM's QEMU machine type, so that later starts use the same type"
             ),
-            Err(error) => tracing::warn!(%error, "cannot record the QEMU machine type of the VM"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot record the QEMU machine type of the VM, so a newer QEMU can change the guest's hardware; check the volume of the runner data")
+            }
         }
     }
 }

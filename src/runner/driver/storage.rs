@@ -44,7 +44,11 @@ impl Driver {
     }
 
     pub(super) fn disk_grown(&mut self, disk: usize, size: u64) {
-        tracing::info!(disk, size, "the block device of a disk has grown");
+        tracing::info!(
+            disk,
+            size,
+            "the block device of a disk has grown; the runner resizes the disk in QEMU"
+        );
         self.change_desired(|desired| {
             if let Some(known) = desired.sizes.get_mut(disk) {
                 *known = size.max(*known);
@@ -59,31 +63,29 @@ impl Driver {
             .and_then(|n| self.spec.disks.get(n))
             .map(|disk| disk.source.path().display().to_string());
         let disk = path.unwrap_or_else(|| error.node.clone());
-        let (write, why) = (error.write, &error.reason);
+        let what = if error.write { "write to" } else { "read" };
+        let why = &error.reason;
         let problem = match (error.full, error.stopped) {
             (true, true) => Problem::new(
                 ConditionReason::DiskFull,
                 format!(
-                    "the volume of disk {disk} has no free space, so QEMU has paused the guest; the guest continues when the \
-                     volume has free space"
+                    "the volume of disk {disk} has no free space, so QEMU has paused the guest; the guest \
+                     continues when the volume has free space"
                 ),
             ),
             (_, true) => Problem::new(
                 ConditionReason::DiskError,
                 format!(
-                    "QEMU cannot read disk {disk} ({why}) and has paused the guest; the guest continues when the disk works again"
+                    "QEMU cannot {what} disk {disk} ({why}) and has paused the guest; the guest continues when the disk works again"
                 ),
             ),
-            _ => {
-                let what = if write { "write" } else { "read" };
-                Problem::new(
-                    ConditionReason::DiskError,
-                    format!(
-                        "QEMU could not {what} disk {disk} ({why}), and has reported the error to the guest; check the \
-                         guest's log. This condition remains until the guest reboots"
-                    ),
-                )
-            }
+            _ => Problem::new(
+                ConditionReason::DiskError,
+                format!(
+                    "QEMU could not {what} disk {disk} ({why}) and has reported the error to the guest; check the guest's kernel \
+                     log and the disk's storage. The condition StorageHealthy shows this error until the guest reboots"
+                ),
+            ),
         };
         let known = if error.stopped {
             &mut self.observed.stalled
@@ -104,7 +106,7 @@ impl Driver {
         if self.observed.stalled.is_none() {
             self.observed.stalled = Some(Problem::new(
                 ConditionReason::DiskError,
-                "a disk reports errors, so QEMU has paused the guest; the guest continues when the disk works again",
+                "QEMU has paused the guest because of an I/O error of a disk; the guest continues when the disk works again",
             ));
         }
         self.change_desired(|desired| desired.stalls += 1);

@@ -66,7 +66,7 @@ impl Driver {
         };
         let message = format!(
             "the VM's TPM (swtpm) has exited with {}; the guest continues without a TPM. \
-             Restart the VM (spec.vm.restartRequest); the TPM's stored data is retained",
+             To restart the VM, increase spec.vm.restartRequest; the TPM's state is retained",
             with_output(&describe_exit(status), &output)
         );
         tracing::error!("{message}");
@@ -76,7 +76,7 @@ impl Driver {
         self.reporter.publish(&self.observed);
     }
 
-    /// QEMU's output before the guest ran, with that of the TPM if the TPM may be the cause.
+    /// QEMU's output before the guest started, with that of the TPM if the TPM may be the cause.
     pub(super) async fn start_output(&mut self, qemu_output: String) -> String {
         let failed = |tpm: &Tpm| tpm.exit.as_ref().is_some_and(|(status, _)| *status != 0);
         if !qemu_output.contains(QEMU_TPM_MODEL) && !self.tpm.as_ref().is_some_and(failed) {
@@ -88,7 +88,7 @@ impl Driver {
         };
         let tpm_output = format!(
             "the VM's TPM (swtpm) has exited with {}. If the TPM's state file {} is damaged, \
-             restore a copy; if you remove the file, the guest loses the keys in the TPM",
+             restore the file from a backup. Without this file, the guest loses the keys in the TPM",
             with_output(&describe_exit(status), &output),
             self.dirs.data.join(machine::TPM_STATE_FILE).display()
         );

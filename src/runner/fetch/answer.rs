@@ -78,9 +78,7 @@ pub fn interpret(
         408 | 429 | 500..=599 => {
             let problem = Problem::new(
                 FetchReason::ServerFailed,
-                format!(
-                    "the server reports a temporary failure (status {status}); try again later"
-                ),
+                format!("the server reports a temporary failure (status {status})"),
             );
             Err(Problem {
                 retry_after: retry_after(headers),
@@ -106,7 +104,7 @@ fn complete_response(headers: &HeaderMap, range: RangeRequest<'_>) -> Result<Ans
         text(headers, &header::TRANSFER_ENCODING).is_some_and(|value| value.contains("chunked"));
     if total.is_none() && !chunked && !range.has_checksum {
         let message = "the server sends no Content-Length, so an interrupted download would look complete; set the \
-                       image's checksum";
+                       image's checksum (cdrom.checksum of the VM)";
         return Err(Problem::new(FetchReason::ServerRefused, message));
     }
     Ok(Answer::Bytes {

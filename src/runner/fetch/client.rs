@@ -1,6 +1,7 @@
 //! (io) HTTP client for images: follows redirects, speaks TLS, and uses the proxy that the environment names.
 
 use crate::api::runner::fetch::FetchReason;
+use crate::runner::failure::with_output;
 use crate::runner::fetch::address::Address;
 use crate::runner::fetch::answer::{self, Answer, RangeRequest};
 use crate::runner::fetch::problem::{Problem, chain};
@@ -202,9 +203,12 @@ impl Client {
         };
         if good + given == 0 {
             let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
+            let problem = with_output(
+                "the container image has no CA certificates",
+                &errors.join(", "),
+            );
             return Err(format!(
-                "the container image has no certificate authorities ({}); name a PEM file with --authorities",
-                errors.join("; ")
+                "{problem}; set imageRepository.fetch.authorities of the operator, or name a PEM file with --authorities"
             )
             .into());
         }

@@ -164,7 +164,7 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
         end = fetch(arguments, &part) => end,
         () = termination_signal() => Err(Problem::new(
             FetchReason::Interrupted,
-            "a signal has stopped the download; the next attempt resumes the download",
+            "a signal has stopped the download",
         )),
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
@@ -202,10 +202,7 @@ async fn deadline_expiry(deadline: Option<u64>) {
 }
 
 fn deadline_exceeded(seconds: u64) -> Problem {
-    let message = format!(
-        "the download has not finished within {seconds} s. The next attempt resumes it. If it does not finish \
-            either, raise --deadline (the operator takes it from imageRepository.fetch.deadline), or use a faster server"
-    );
+    let message = format!("the download has not finished within {seconds} s (--deadline)");
     Problem::new(FetchReason::DeadlineExceeded, message)
 }
 

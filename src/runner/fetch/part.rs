@@ -239,7 +239,7 @@ impl Part {
         }
         let folder = self.target.parent().unwrap_or(&self.target).display();
         let message = format!(
-            "{folder} has {} of free space, and the image needs {}; remove files, or enlarge the volume",
+            "{folder} has {} of free space, and the image needs {}",
             size(free),
             size(missing)
         );
@@ -276,7 +276,7 @@ impl Part {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(%error, "cannot remove the partial download {}", path.display());
+                tracing::warn!(%error, "cannot remove the partial download {}; delete this file to free its space", path.display());
             }
         }
     }
@@ -340,9 +340,7 @@ fn write_error(target: &Path, error: &io::Error) -> Problem {
     let uid = rustix::process::getuid().as_raw();
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            let message = format!(
-                "{folder} has no free space ({error}); remove files, or enlarge the volume"
-            );
+            let message = format!("{folder} has no free space ({error})");
             Problem::new(FetchReason::RepositoryFull, message)
         }
         ErrorKind::ReadOnlyFilesystem => {

@@ -36,7 +36,7 @@ pub struct RunnerPaths {
     pub repository: Option<PathBuf>,
     /// The file for the termination message.
     pub termination: PathBuf,
-    /// The runner's own program, which is also a child process: the check of KVM.
+    /// The runner's own program, which is also a child process: the KVM check.
     pub program: Option<PathBuf>,
 }
 

@@ -54,7 +54,8 @@ pub fn confine_process(files: &[(PathBuf, Access)]) -> Result<(), Failure> {
         }
         Ok(_) => Ok(()),
         Err(error) => Err(Failure::start(format!(
-            "the runner cannot restrict its own file access with Landlock, so it does not start: {error}"
+            "the runner cannot restrict its own file access with Landlock, so it does not start: {error}; check \
+             the seccomp profile of the pod"
         ))),
     }
 }

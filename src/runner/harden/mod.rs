@@ -24,7 +24,7 @@ use rustix::thread::{
 pub fn drop_privileges() -> Result<(), Failure> {
     let failure = |error: rustix::io::Errno| {
         Failure::start(format!(
-            "the runner cannot drop its Linux capabilities: {error}"
+            "the runner cannot drop its privileges, so it does not start: {error}; check the seccomp profile of the pod"
         ))
     };
     let mut sets = capabilities(None).map_err(failure)?;
@@ -45,8 +45,8 @@ pub fn drop_privileges() -> Result<(), Failure> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(failure)?;
     seccomp::install().map_err(|error| {
         Failure::start(format!(
-            "the runner cannot install its seccomp filter: {error}; use a node with seccomp \
-            support in its kernel"
+            "the runner cannot install its seccomp filter, so it does not start: {error}; use a node with \
+            seccomp support in its kernel"
         ))
     })
 }

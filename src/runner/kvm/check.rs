@@ -1,4 +1,4 @@
-//! (io) The steps of the check of KVM, which runs before QEMU starts a guest.
+//! (io) The steps of the KVM check, which runs before QEMU starts a guest.
 //!
 //! | step | fails |
 //! |---|---|
@@ -137,7 +137,8 @@ fn interface(kvm: &Kvm) -> Result<(), String> {
     match kvm.get_api_version() {
         API_VERSION => Ok(()),
         version if version < 0 => Err(format!(
-            "the device is not a KVM device ({}); give the pod the node's /dev/kvm",
+            "the pod's /dev/kvm has rejected KVM_GET_API_VERSION ({}); check /dev/kvm on the node, and the device plugin that \
+             gives pods the device",
             Errno::last()
         )),
         version => Err(format!(
@@ -158,11 +159,12 @@ fn run_until_halt(kvm: &Kvm, mode: Mode, code: &[u8]) -> Result<(), String> {
     match repeat(|| guest.run()) {
         Ok(Exit::Halt) => Ok(()),
         Ok(Exit::InternalError { suberror }) => Err(format!(
-            "KVM cannot execute an instruction of the check (internal error, suberror {suberror}); use a different node, or set \
+            "KVM cannot execute a test instruction (KVM internal error, suberror {suberror}); use a different node, or set \
              accelerator.policy to tcg in the operator's ConfigMap"
         )),
         Ok(Exit::Other(exit)) => Err(format!(
-            "the vCPU has stopped with the unexpected KVM exit reason {exit}"
+            "the test vCPU has stopped with the unexpected KVM exit reason {exit}; use a different node, or set \
+             accelerator.policy to tcg in the operator's ConfigMap"
         )),
         Err(error) => Err(error.to_string()),
     }
@@ -185,7 +187,7 @@ fn creation_problem(error: Errno) -> String {
             "; another hypervisor on the node uses hardware virtualization; stop that hypervisor"
         }
         libc::ENOMEM => "; free some memory on the node",
-        _ => "",
+        _ => "; see the kernel log of the node",
     };
     format!("{error}{next}")
 }
@@ -196,7 +198,10 @@ fn open(device: &Path) -> Result<File, String> {
     let (path, uid) = (device.display(), rustix::process::getuid().as_raw());
     let opened = rustix::fs::open(device, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
     let file = opened.map_err(|error| match error {
-        Errno::NOENT => format!("the pod has no {path}; to give pods the device, see the key accelerator of the operator's ConfigMap"),
+        Errno::NOENT => format!(
+            "the pod has no {path}. Enable KVM on the node, or use a different node. If the node has {path}, set \
+             accelerator.kvmResource in the operator's ConfigMap"
+        ),
         Errno::ACCESS | Errno::PERM => format!(
             "uid {uid} cannot open {path}: {error}; give that user access to the device on the node, or set deviceAccess to \
              root in the operator's ConfigMap"
@@ -205,10 +210,11 @@ fn open(device: &Path) -> Result<File, String> {
             "the node's kernel does not provide KVM ({path}: {error}); load the module kvm_amd or kvm_intel on the node, and \
              enable virtualization in the node's firmware"
         ),
-        error => format!("the runner cannot open {path}: {error}"),
+        error => format!("the runner cannot open {path}: {error}; check {path} on the node"),
     })?;
-    let stat = rustix::fs::fstat(&file)
-        .map_err(|error| format!("the runner cannot read the file type of {path}: {error}"))?;
+    let stat = rustix::fs::fstat(&file).map_err(|error| {
+        format!("the runner cannot read the file type of {path}: {error}; check {path} on the node")
+    })?;
     let number = (
         rustix::fs::major(stat.st_rdev),
         rustix::fs::minor(stat.st_rdev),
@@ -216,11 +222,13 @@ fn open(device: &Path) -> Result<File, String> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::CharacterDevice if number == DEVICE_NUMBER => Ok(file.into()),
         FileType::CharacterDevice => Err(format!(
-            "{path} has the device number {}:{}, but KVM has 10:232; give the pod the node's {path}",
+            "the pod's {path} has the device number {}:{}, but KVM has 10:232; check {path} on the node, and the device plugin \
+             that gives pods the device",
             number.0, number.1
         )),
         _ => Err(format!(
-            "{path} is not a device; give the pod the node's {path}"
+            "the pod's {path} is not a character device; check {path} on the node, and the device plugin that gives pods the \
+             device"
         )),
     }
 }

@@ -60,7 +60,10 @@ impl Check<'_> {
         let mut child = match self.spawn() {
             Ok(child) => child,
             Err(error) => {
-                let why = format!("the runner cannot start the process that checks KVM: {error}");
+                let why = format!(
+                    "the runner cannot start the process of the KVM check: {error}; check the memory limit of the pod, and its \
+                     limit of processes (podPidsLimit of the kubelet)"
+                );
                 return Finding::Failed(FailedStep {
                     step: Step::Open,
                     why,
@@ -123,13 +126,15 @@ async fn describe_exit(child: &mut Child) -> String {
     let status = match child.wait().await {
         Ok(status) => status,
         Err(error) => {
-            return format!("the exit status of the process that checks KVM is unknown: {error}");
+            return format!(
+                "the runner cannot read the exit status of the KVM check: {error}; restart the VM to check again"
+            );
         }
     };
     let signal = status.signal().map(|signal| -signal);
     let status = status.code().or(signal).unwrap_or_default();
     format!(
-        "the process that checks KVM exited with {}",
+        "the process of the KVM check exited with {}; see the pod's log and the kernel log of the node",
         failure::describe_exit(status)
     )
 }

@@ -11,7 +11,8 @@ use std::process::ExitCode;
 /// Options of the command.
 #[derive(Args)]
 pub struct Arguments {
-    /// Skip the steps in 64-bit mode. VMs with the accelerator policy `kvm` skip these steps too.
+    /// Omit the steps of the check that use 64-bit mode. The check at the start of a VM with the accelerator policy `kvm`
+    /// also omits these steps.
     #[arg(long)]
     basic: bool,
     /// Path of the KVM device.
@@ -84,7 +85,7 @@ async fn check_and_print(check: &Check<'_>) -> Finding {
                 &format!("no result after {} s", check.limit.as_secs()),
             );
             println!(
-                "the check of KVM has timed out, so it is unknown whether KVM works; repeat the check"
+                "the KVM check has timed out, so it is unknown whether KVM works; run vm-runner kvm-check again"
             );
         }
     }
@@ -100,10 +101,11 @@ fn print_result(step: Option<Step>, result: &str) {
 /// The consequence of a failed step for VMs.
 fn consequence(step: Step) -> &'static str {
     if step.is_basic() {
-        "KVM does not work on this node. QEMU emulates VMs with accelerator auto; VMs with accelerator kvm do not start"
+        "KVM does not work on this node; repair KVM, or use a different node. If accelerator.policy in the operator's ConfigMap \
+         is auto, QEMU emulates the VM. If accelerator.policy is kvm, the VM does not start"
     } else {
-        "KVM on this node cannot execute instructions that operating systems need. QEMU emulates VMs with accelerator auto; \
-         guests of VMs with accelerator kvm crash"
+        "KVM on this node cannot execute instructions that operating systems need; use a different node. If accelerator.policy \
+         in the operator's ConfigMap is auto, QEMU emulates the VM. If accelerator.policy is kvm, the guest crashes"
     }
 }
 

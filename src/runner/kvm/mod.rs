@@ -67,8 +67,8 @@ pub fn explain_end(outcome: Outcome) -> Outcome {
     let message = match outcome.reason {
         EndReason::AcceleratorUnavailable => unavailable(&outcome.message).message,
         EndReason::AcceleratorFailed => format!(
-            "{}; the operator starts the VM again. If KVM fails again, use another node, or set accelerator to tcg, which \
-             emulates the guest",
+            "{}; the operator starts the VM again. If KVM fails again, use a different node, or set accelerator.policy to tcg \
+             (emulation) in the operator's ConfigMap",
             outcome.message
         ),
         _ => return outcome,
@@ -79,8 +79,8 @@ pub fn explain_end(outcome: Outcome) -> Outcome {
 /// The failure of a VM that must not be emulated.
 fn unavailable(why: &str) -> Failure {
     let message = format!(
-        "the VM requires KVM (vm.accelerator is kvm), but {why}; repair the node, or set accelerator.policy to auto or \
-         tcg in the operator's ConfigMap, which allow emulation"
+        "the VM requires KVM, but {why}. Repair KVM on the node. To permit emulation instead, set accelerator.policy to auto \
+         in the operator's ConfigMap"
     );
     Failure::new(EndReason::AcceleratorUnavailable, message)
 }
@@ -99,7 +99,7 @@ impl KvmCheck<'_> {
             let began = Instant::now();
             let finding = check.run(|_| ()).await;
             let took_ms = began.elapsed().as_millis() as u64;
-            tracing::info!(took_ms, ?extent, ?finding, "the check of KVM has finished");
+            tracing::info!(took_ms, ?extent, ?finding, "the KVM check has finished");
             match finding {
                 Finding::Passed => return None,
                 Finding::Failed(failed) => return Some(self.failed(failed.step, &failed.why)),
@@ -108,8 +108,8 @@ impl KvmCheck<'_> {
         }
         let step = last_step.map_or("start", Step::text);
         let message = format!(
-            "it is unknown whether {} works, because {ATTEMPTS} checks have timed out after {} s, the last check at the step \
-                {step:?}; restart the VM to check again",
+            "it is unknown whether {} works: {ATTEMPTS} checks timed out after {} s each, the last check at the step {step:?}; \
+             restart the VM to check again",
             self.device.display(),
             CHECK_TIMEOUT.as_secs()
         );
@@ -121,7 +121,7 @@ impl KvmCheck<'_> {
             return Problem::new(ConditionReason::KvmNotAvailable, why);
         }
         let message = format!(
-            "the check of KVM ({}) has failed at the step {:?}: {why}",
+            "the KVM check ({}) failed at the step {:?}: {why}",
             self.device.display(),
             step.text()
         );

@@ -74,7 +74,7 @@ impl LiveUpdater {
             }
             CpuPlan::Impossible(why) => (slots, not_followed(why)),
             CpuPlan::WaitForGuest => {
-                let why = "the guest may still be booting; the runner removes CPUs after the guest agent has answered, or after two minutes";
+                let why = "the guest may still be booting; the runner waits up to two minutes for the guest agent, then removes CPUs";
                 (slots, not_followed(why.to_owned()))
             }
             CpuPlan::Run(commands) => self.run_plan(commands, desired, slots).await?,
@@ -100,8 +100,8 @@ impl LiveUpdater {
         let is_beyond = self.emulated && additions > 0 && self.cpu_additions + additions > limit;
         is_beyond.then(|| {
             format!(
-                "an emulated VM can get at most {limit} additional CPUs until its next start, and has already got {}; restart \
-                 the VM to get more CPUs",
+                "QEMU can add at most {limit} CPUs to an emulated VM per start, and has already added {}; restart the VM to get \
+                 more CPUs",
                 self.cpu_additions
             )
         })
@@ -184,8 +184,8 @@ fn problem(desired: &DesiredState, qemu_rejection: Option<&str>, slots: &[CpuSlo
         );
     }
     let retry_note = format!(
-        "The runner repeats the request to the guest after a change of currentCpus, a reboot or {} minutes; restart the VM to \
-         get {wanted} CPUs",
+        "The runner repeats the request after {} minutes, a reboot of the guest, or a change of spec.vm.currentCpus. To get \
+         {wanted} CPUs now, restart the VM (spec.vm.restartRequest)",
         GUEST_RETRY_INTERVAL.as_secs() / 60
     );
     match cpus::rejected_by_guest(desired, slots).as_slice() {

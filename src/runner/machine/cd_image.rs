@@ -11,8 +11,8 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let shown = file.display();
     if file.to_str().is_some_and(|text| text.contains("://")) {
         let message = format!(
-            "the CD image {shown} is a URL, which only the operator can download; copy the image into the image repository, and \
-                configure the file name of the copy"
+            "the CD image {shown} is a URL, but the runner uses only files of the image repository. Copy the image into the \
+             repository, and configure the file name of the copy"
         );
         return Err(Problem::new(ConditionReason::UrlNotSupported, message));
     }
@@ -42,7 +42,8 @@ pub fn find_cd_image(repository: &Path, file: &Path) -> Result<PathBuf, Problem>
     let path = fs::canonicalize(base.join(file)).map_err(missing)?;
     if !path.starts_with(&base) {
         let message = format!(
-            "the CD image {shown} is outside of the image repository {}; copy the image into the image repository",
+            "the CD image {shown} is outside of the image repository {}; copy the image into the repository, and configure the \
+             path of the copy",
             repository.display()
         );
         return Err(Problem::new(ConditionReason::OutsideRepository, message));

@@ -179,8 +179,8 @@ fn install_pair(
         fs::rename(&own, &kept).map_err(failure)?;
         warnings.push(format!(
             "the VM's firmware variables (boot entries, keys) have {own_size} bytes, but the firmware {} of this runner \
-             image needs another size. The VM starts with the default variables, or with those that it last had with this size. The \
-             present ones are retained in {}",
+             image needs a different size. The VM starts with default variables, or with older variables of the needed size. The \
+             previous variables are retained in {}",
             firmware.as_str(),
             kept.display()
         ));

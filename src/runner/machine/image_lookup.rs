@@ -106,8 +106,8 @@ impl ImageLookup {
             Err(_) => {
                 self.pending.insert(image.to_owned(), lookup);
                 let message = format!(
-                    "the CD image {} is not available: the storage of the image repository {} has not answered within {} s; \
-                     check the storage server",
+                    "the CD image {} is not available: the storage of the image repository {} has not answered within {} s. \
+                     Check the storage server; the runner retries",
                     image.display(),
                     self.repository.display(),
                     IMAGE_LOOKUP_TIMEOUT.as_secs()

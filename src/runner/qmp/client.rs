@@ -22,10 +22,10 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The connection has ended. QEMU may have carried out the command.
-    #[error("QEMU has closed its QMP connection without an answer to the command {0}")]
+    #[error("QEMU closed its QMP connection before it answered the command {0}")]
     Lost(&'static str),
     /// QEMU did not answer in time. It may still carry out the command.
-    #[error("QEMU has not answered the QMP command {0} within {limit} s", limit = COMMAND_TIMEOUT.as_secs())]
+    #[error("QEMU has not answered the QMP command {0} within {limit} s; check the node and the storage of the VM for overload", limit = COMMAND_TIMEOUT.as_secs())]
     Timeout(&'static str),
     /// QEMU has rejected the command.
     #[error("QEMU rejects the QMP command {command}: {description}")]
@@ -132,7 +132,10 @@ async fn open(stream: UnixStream) -> Result<Connection, String> {
             .map_err(|error| error.to_string())?
         {
             Message::Greeting => break,
-            other => tracing::debug!(?other, "QEMU has sent a QMP message before its greeting"),
+            other => tracing::debug!(
+                ?other,
+                "the runner ignores a QMP message that QEMU sent before its greeting"
+            ),
         }
     }
     framed
@@ -192,7 +195,8 @@ async fn serve(
                         Some((command, reply)) => {
                             let _ = reply.send(Err(Error::Rejected { command, description }));
                         }
-                        None => tracing::warn!(class, description, "QEMU has sent a QMP error that belongs to no command"),
+                        None => tracing::warn!(class, description, "the runner ignores a QMP error that belongs to no pending \
+                            command; the command may have timed out"),
                     }
                 }
                 Some(Ok(Message::Event { name, data })) => {

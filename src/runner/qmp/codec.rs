@@ -128,7 +128,9 @@ impl Decoder for Codec {
             if !line.is_empty() {
                 // The message is not logged, because it can contain any data.
                 let raw = serde_json::from_slice::<Raw>(line).map_err(|error| {
-                    io::Error::other(format!("QEMU has sent a message that is not QMP: {error}"))
+                    io::Error::other(format!(
+                        "QEMU has sent an invalid QMP message, so the runner closes the QMP connection: {error}"
+                    ))
                 })?;
                 return Ok(Some(raw.into()));
             }

@@ -150,7 +150,7 @@ fn unplug_rejected(info: &Value) -> Option<QmpEvent> {
     let answer = match status {
         0x00 | 0x84 => return None,
         0x80 => "the guest does not support the removal of the device",
-        0x81 => "a program of the guest uses the device",
+        0x81 => "a program in the guest uses the device",
         0x82 => "the device is busy",
         0x83 => "another device depends on this device, and that other device is busy",
         _ => "the device could not be released",

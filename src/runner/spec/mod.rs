@@ -206,7 +206,8 @@ pub fn add_possible_causes(outcome: Outcome, hugepages: Option<PageSize>) -> Out
              node does not support"
         }
         (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
-            "a possible cause is that the pod has fewer huge pages (vm.hugepages) than vm.maximumRam needs"
+            "a possible cause is that the pod has fewer huge pages than vm.maximumRam needs. Set the same, larger amount of \
+             huge pages in spec.resources.limits and spec.resources.requests, or lower vm.maximumRam"
         }
         _ => return outcome,
     };
@@ -265,8 +266,8 @@ fn maximum_cpus(vm: &VmConfig) -> Result<u32, Invalid> {
         return Ok(maximum);
     }
     let problem = format!(
-        "{maximum} CPUs are not a multiple of the {product} CPUs of the configured topology; use a multiple, or remove the \
-         topology"
+        "a maximum of {maximum} CPUs does not fit the topology of {product} CPUs; use a maximum of {product} CPUs, or remove \
+         the topology"
     );
     Err(Invalid::new("vm.maximumCpus", problem))
 }
@@ -297,7 +298,8 @@ fn disk(key: &str, config: &DriveConfig) -> Result<Disk, Invalid> {
         (_, Some(file), _) => Source::File(path("file", file)?),
         (_, _, Some(device)) => Source::Device(path("device", device)?),
         _ => {
-            let problem = "the disk has no key resource, file or device; add one of these keys";
+            let problem =
+                "the disk has none of the keys resource, file and device; add one of these keys";
             return Err(Invalid::new(format!("{key}.resource"), problem));
         }
     };

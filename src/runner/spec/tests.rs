@@ -112,7 +112,7 @@ fn no_program_has_the_memory_of_all_addresses() {
             .to_string();
         assert!(
             reported.starts_with("vm.maximumRam: ")
-                && reported.ends_with("is not allowed; use 1 MiB to 127 TiB"),
+                && reported.ends_with("is not allowed; use a value from 1 MiB to 127 TiB"),
             "{reported}"
         );
     }
@@ -187,7 +187,7 @@ fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
     assert!(
         error
             .to_string()
-            .contains("5 CPUs are not a multiple of the 4 CPUs"),
+            .contains("a maximum of 5 CPUs does not fit the topology of 4 CPUs"),
         "{error}"
     );
     assert_eq!(

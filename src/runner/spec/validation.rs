@@ -148,7 +148,7 @@ pub fn check_range<T: PartialOrd + Display>(
         return Ok(());
     }
     let problem = format!(
-        "{value} is not allowed; use {} to {}",
+        "{value} is not allowed; use a value from {} to {}",
         allowed.start(),
         allowed.end()
     );

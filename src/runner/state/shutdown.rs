@@ -297,7 +297,7 @@ impl State {
                 (EndReason::QemuCrashed, with_last_output(&how, last_output))
             }
             None => {
-                let how = format!("QEMU exited with {} before the guest ran", how());
+                let how = format!("QEMU exited with {} before the guest started", how());
                 (EndReason::StartFailed, with_last_output(&how, last_output))
             }
         };
@@ -357,9 +357,9 @@ const UNSUPPORTED_MACHINE_TYPE: &str = "unsupported machine type";
 fn with_last_output(message: &str, last_output: &str) -> String {
     if last_output.contains(UNSUPPORTED_MACHINE_TYPE) {
         return format!(
-            "the QEMU of this runner image no longer supports the machine type of the VM ({last_output}). Use a runner image \
-                with an older QEMU, or remove machineType from machine.json on the VM's runner-data volume; the guest then gets \
-                newer virtual hardware"
+            "the QEMU of this runner image no longer supports the machine type of the VM ({last_output}). Set spec.image to a \
+             runner image with an older QEMU. Or stop the VM, and remove machineType from machine.json on the VM's \
+             runner-data volume; the guest then gets newer virtual hardware"
         );
     }
     failure::with_output(message, last_output)

@@ -184,7 +184,7 @@ fn b04_a_qemu_that_ends_before_the_guest_ran_has_failed_to_start() {
     assert_eq!(outcome.reason, EndReason::StartFailed);
     assert_eq!(
         outcome.message,
-        "QEMU exited with exit code 1 before the guest ran: last words"
+        "QEMU exited with exit code 1 before the guest started: last words"
     );
 }
 
@@ -250,7 +250,7 @@ fn b15_each_part_of_the_start_has_its_deadline() {
     };
     assert_eq!(
         outcome.message,
-        "QEMU has started, but has not answered on its QMP connection within 30 s: last words"
+        "QEMU has started, but has not answered on its QMP connection within 30 s (the node may be overloaded): last words"
     );
     let (state, _) = play(&[(20, Event::MonitorReady)]);
     assert_eq!(wait(state).1.first(), Some(&(50, Action::Quit)));

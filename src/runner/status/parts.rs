@@ -6,9 +6,9 @@ use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::status::{ConfigProblem, Observed};
 
-const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection; the guest continues, but the runner cannot apply \
-    changes of the VM. Shut the guest down from inside and restart the VM (spec.vm.restartRequest); \
-    the log of the VM's pod (kubectl logs) shows the cause";
+const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection. The guest continues, but the runner cannot change \
+    the running VM. Shut down the guest from inside, then restart the VM (spec.vm.restartRequest). For the cause, see the log \
+    of the VM's pod (kubectl logs)";
 
 const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in \
     a request to its storage";
@@ -57,7 +57,7 @@ impl Observed {
                 login(
                     false,
                     ConditionReason::NotRequested,
-                    "the VM has no spec.vm.display.loggedInUser".to_owned(),
+                    "no user is logged in automatically, because spec.vm.display.loggedInUser is not set".to_owned(),
                 ),
             );
         };
@@ -98,7 +98,7 @@ impl Observed {
             Acceleration::Unset => (
                 false,
                 ConditionReason::Unset,
-                "the configuration leaves the choice between KVM and emulation to QEMU",
+                "QEMU selects KVM or emulation itself (accelerator none); the runner does not know the selection",
             ),
             Acceleration::TcgFallback(problem) => {
                 return DesiredCondition {
@@ -119,7 +119,7 @@ impl Observed {
 
     pub(super) fn cpus_in_sync(&self) -> DesiredCondition {
         let paused = self.stalled.as_ref().map(|_| {
-            let message = "the guest is paused because of a disk error (condition StorageHealthy) and cannot change its CPUs";
+            let message = "the guest is paused because of a disk error, so it cannot add or release CPUs; see the condition StorageHealthy";
             Problem::new(ConditionReason::GuestPaused, message)
         });
         let unused = self.unused_cpus();

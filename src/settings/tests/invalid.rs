@@ -34,7 +34,7 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ("replacedImages: [a, 1]", "replacedImages[1]: invalid type"),
         (
             "accelerator: {policy: kvm}",
-            "use auto or tcg; the value kvm needs kvmResource",
+            "use auto or tcg; kvm is allowed only with kvmResource",
         ),
         (
             "accelerator: {policy: xen}",
@@ -100,15 +100,15 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
         ),
         (
             "imageRepository: {fetch: {httpProxy: \"https://p:3128\"}}",
-            "use an address such as http://proxy",
+            "use a URL such as http://proxy",
         ),
         (
             "imageRepository: {fetch: {httpsProxy: p}}",
-            "fetch.httpsProxy: the value is not allowed; use an address",
+            "fetch.httpsProxy: the value is not allowed; use a URL",
         ),
         (
             "imageRepository: {fetch: {httpsProxy: \"http://p/?a\"}}",
-            "use an address such as http://proxy",
+            "use a URL such as http://proxy",
         ),
         (
             "imageRepository: {fetch: {proxySecret: \"a b\"}}",
@@ -195,7 +195,7 @@ fn key_without_effect_is_a_warning() {
         ),
         (
             11,
-            "/DisplaySecretMonitor: this key has no effect in the operator; for web consoles of the Java VM-Operator, move the key to /Manager./Controller./Reconciler./DisplaySecretReconciler",
+            "/DisplaySecretMonitor: this key has no effect in the operator; remove the key. If a web console of the Java VM-Operator reads this file, use the key /Manager./Controller./Reconciler./DisplaySecretReconciler instead",
         ),
     ] {
         let found = warnings

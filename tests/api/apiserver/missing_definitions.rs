@@ -72,8 +72,8 @@ async fn operator_without_definitions_of_pools_serves_vms_and_begins_with_pools_
             not_found(&operator, resource).await >= 4
         })
         .await;
-        let unknown = "the API server does not know this kind";
-        assert_eq!(lines(&operator, unknown, kind), 1, "{}", operator.log());
+        let unknown = format!("the API server does not know the kind {kind}; ");
+        assert_eq!(lines(&operator, &unknown, kind), 1, "{}", operator.log());
         assert_eq!(lines(&operator, "a watch has failed", resource), 0);
     }
     // The shutdown does not wait for the lists.
@@ -107,7 +107,7 @@ async fn operator_without_definitions_of_pools_serves_vms_and_begins_with_pools_
     })
     .await;
     for kind in ["VmPool", "VmAssignment"] {
-        let known = "the API server knows this kind of object now";
-        assert_eq!(lines(&operator, known, kind), 1, "{}", operator.log());
+        let known = format!("the API server knows the kind {kind} now");
+        assert_eq!(lines(&operator, &known, kind), 1, "{}", operator.log());
     }
 }

@@ -282,10 +282,10 @@ async fn invalid_pools_are_rejected_with_the_next_step() {
             "spec.retention",
         ),
         (json!({}), "permissions"),
-        (permission(json!({})), "either user or role"),
+        (permission(json!({})), "exactly one of user and role"),
         (
             permission(json!({"user": "a", "role": "b"})),
-            "either user or role",
+            "exactly one of user and role",
         ),
         (
             permission(json!({"user": "a", "may": ["takeConsole"]})),

@@ -1,7 +1,8 @@
 //! Definitions of pools that are missing at the start of the operator.
 
+use super::{NAMESPACE, create, empty_server};
 use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use support::install::definitions;
@@ -16,17 +17,6 @@ use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller;
 use vm_operator::k8s::registry::Registry;
 use vm_operator::k8s::tasks::Tasks;
-
-const NAMESPACE: &str = "ns";
-
-pub(super) async fn create(server: &Server, kind: &str, name: &str, spec: Value) {
-    let object = json!({
-        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
-    });
-    let api = components::api(&server.client(NAMESPACE), kind, Some(NAMESPACE));
-    let object = serde_json::from_value(object).unwrap();
-    api.create(&Default::default(), &object).await.unwrap();
-}
 
 /// The controller of pools, which runs until its task is aborted.
 pub(super) struct Running {
@@ -58,9 +48,7 @@ pub(super) fn run(server: &Server) -> Running {
 
 #[tokio::test(start_paused = true)]
 async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() {
-    let server = Server::new(1);
-    timings::follow_virtual_clock(server.now());
-    server.create_namespace(NAMESPACE);
+    let server = empty_server();
     let [vms, reports, pools, assignments] = definitions().try_into().unwrap();
     server.install_crd(&vms);
     server.install_crd(&reports);

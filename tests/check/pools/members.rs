@@ -1,16 +1,14 @@
 //! VMs that join and leave pools. The controller stores only the VMs that concern pools.
 
-use super::later::{create, run};
+use super::later::run;
+use super::{NAMESPACE, create};
 use kube::api::Patch;
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::install::definitions;
+use support::components;
 use support::memory::Server;
-use support::{components, timings};
 use vm_operator::api::pool::names;
 use vm_operator::k8s::registry::Stored;
-
-const NAMESPACE: &str = "ns";
 
 fn api(server: &Server, kind: &str) -> kube::Api<kube::api::DynamicObject> {
     components::api(&server.client(NAMESPACE), kind, Some(NAMESPACE))
@@ -25,12 +23,7 @@ async fn set_pools(server: &Server, vm: &str, pools: Value) {
 
 /// A server with the pool `p`, an assignment for the user anna, and the VM `vm`, which belongs to these pools.
 async fn server(pools: Value) -> Server {
-    let server = Server::new(1);
-    timings::follow_virtual_clock(server.now());
-    server.create_namespace(NAMESPACE);
-    for definition in definitions() {
-        server.install_crd(&definition);
-    }
+    let server = super::server();
     let vm = json!({"pools": pools, "vm": {"state": "Stopped"}});
     create(&server, "VirtualMachine", "vm", vm).await;
     create(&server, "VmPool", "p", json!({"permissions": []})).await;

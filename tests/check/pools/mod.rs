@@ -7,6 +7,7 @@
 //! | `explore` | steps, mutations of rules, and the breadth-first search |
 //! | `later` | definitions that are missing at the start |
 //! | `members` | VMs that join and leave pools |
+//! | `prewarm` | VMs without a user that are kept running |
 //! | `properties` | properties of `decide` for random facts |
 //! | `rejected` | writes that the API server rejects |
 //! | `waits` | users who wait, and the causes that the pool reports |
@@ -22,9 +23,15 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+use serde_json::{Value, json};
+use support::install::definitions;
+use support::memory::Server;
+use support::{components, timings};
+
 mod explore;
 mod later;
 mod members;
+mod prewarm;
 mod properties;
 mod rejected;
 mod waits;
@@ -288,4 +295,33 @@ fn each_rule_that_is_broken_is_found() {
             finding.unwrap_or_else(|| panic!("{mutation:?} is not found in {worlds} worlds"));
         println!("{mutation:?}: in world {worlds}: {}", text(&finding));
     }
+}
+
+/// The namespace of the tests that run the controllers.
+const NAMESPACE: &str = "ns";
+
+/// A server on virtual time with the namespace and no definition.
+fn empty_server() -> Server {
+    let server = Server::new(1);
+    timings::follow_virtual_clock(server.now());
+    server.create_namespace(NAMESPACE);
+    server
+}
+
+/// A server on virtual time with the namespace and all definitions.
+fn server() -> Server {
+    let server = empty_server();
+    for definition in definitions() {
+        server.install_crd(&definition);
+    }
+    server
+}
+
+async fn create(server: &Server, kind: &str, name: &str, spec: Value) {
+    let object = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    let api = components::api(&server.client(NAMESPACE), kind, Some(NAMESPACE));
+    let object = serde_json::from_value(object).unwrap();
+    api.create(&Default::default(), &object).await.unwrap();
 }

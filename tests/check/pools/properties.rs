@@ -217,6 +217,23 @@ proptest! {
     }
 
     #[test]
+    fn prewarming_counts_free_vms_that_run_or_restart((objects, rules) in any_facts()) {
+        for pool in 0..POOLS {
+            let facts = objects.facts(pool, &rules, NOW);
+            let actions = decide(&facts).actions;
+            let starts = actions.iter().filter(|action| matches!(action, Action::Change { why: Why::Prewarmed, .. })).count();
+            let is_reserved = |vm: &Vm| facts.is_reserved(vm) || actions.iter().any(|action| match action {
+                Action::Report { status, .. } => status.vm.as_ref().is_some_and(|of| of.uid == vm.id.uid),
+                Action::Assign { vm: of, .. } => *of == vm.id,
+                _ => false,
+            });
+            let is_free = |vm: &Vm| vm.is_member && !vm.is_ending && vm.problem.is_none() && !vm.is_connected && vm.held.is_none();
+            let present = facts.vms.iter().filter(|vm| is_free(vm) && vm.wants_running && !is_reserved(vm)).count();
+            prop_assert!(starts == 0 || present + starts <= facts.pool.prewarm, "{starts} starts beside {present} free VMs");
+        }
+    }
+
+    #[test]
     fn login_reaches_only_the_vm_of_that_user((objects, rules) in any_facts(), login in any::<bool>()) {
         for pool in 0..POOLS {
             let mut facts = objects.facts(pool, &rules, NOW);

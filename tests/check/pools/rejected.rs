@@ -1,6 +1,6 @@
 //! Writes of the pool controller that the API server rejects.
 
-use super::later::create;
+use super::{NAMESPACE, create};
 use http::{Method, Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use support::install::definitions;
 use support::memory::Server;
 use support::{components, timings};
 use vm_operator::api::VmPool;
@@ -18,15 +17,8 @@ use vm_operator::controllers::pool::{MANAGER, reconcile, watch};
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::tasks::Tasks;
 
-const NAMESPACE: &str = "ns";
-
 /// A context on a server that rejects each change of the VM `rejected`, each time with another message.
 async fn context(server: &Server) -> (Arc<Context>, Tasks) {
-    timings::follow_virtual_clock(server.now());
-    server.create_namespace(NAMESPACE);
-    for definition in definitions() {
-        server.install_crd(&definition);
-    }
     let (inner, count) = (server.client(NAMESPACE), Arc::new(AtomicUsize::new(0)));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, count) = (inner.clone(), count.clone());
@@ -89,7 +81,7 @@ async fn reconcile_once(server: &Server, ctx: &Context) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_a_minute() {
-    let server = Server::new(1);
+    let server = super::server();
     let (ctx, _tasks) = context(&server).await;
     let vm = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
     create(&server, "VirtualMachine", "rejected", vm).await;
@@ -130,7 +122,7 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
 
 #[tokio::test(start_paused = true)]
 async fn assignment_with_another_controller_as_its_owner_gets_a_vm() {
-    let server = Server::new(2);
+    let server = super::server();
     let (ctx, _tasks) = context(&server).await;
     create_pool(&server, json!({"permissions": []})).await;
     let owner = json!({"apiVersion": "example.org/v1", "kind": "Portal", "name": "portal", "uid": "1", "controller": true});
@@ -154,7 +146,7 @@ async fn assignment_with_another_controller_as_its_owner_gets_a_vm() {
 /// An object of a later version of the operator, which this version cannot decode.
 #[tokio::test(start_paused = true)]
 async fn pool_that_cannot_be_decoded_affects_no_other_pool() {
-    let server = Server::new(3);
+    let server = super::server();
     let (ctx, _tasks) = context(&server).await;
     create(
         &server,

@@ -13,16 +13,10 @@ const NOW: u8 = 10;
 
 /// The second user has an expired VM of a pool with `onRelease: Restart`. The first user waits. The first VM of the pool has no user.
 fn facts(first: VmS) -> Facts {
-    let mut objects = Objects {
-        pools: [true, false],
-        ..Objects::default()
-    };
-    objects.vms[0] = VmS {
-        uid: 1,
-        version: 1,
+    let mut objects = Objects::of_one_pool(VmS {
         runs: true,
         ..first
-    };
+    });
     objects.vms[1] = VmS {
         uid: 2,
         version: 1,

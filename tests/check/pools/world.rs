@@ -108,6 +108,20 @@ fn retention(rules: &PoolRules) -> Retention {
 }
 
 impl Objects {
+    /// The first pool only. That VM is its first member.
+    pub fn of_one_pool(vm: VmS) -> Self {
+        let mut objects = Self {
+            pools: [true, false],
+            ..Self::default()
+        };
+        objects.vms[0] = VmS {
+            uid: 1,
+            version: 1,
+            ..vm
+        };
+        objects
+    }
+
     /// The facts about a pool, from these objects.
     pub fn facts(&self, pool: usize, rules: &[PoolRules; POOLS], now: u8) -> Facts {
         let all_rules = (0..POOLS).filter(|pool| self.pools[*pool]).map(|pool| {

@@ -138,7 +138,7 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
         [log.clone(), request("PATCH", VMS, "vm/status")]
     );
     let field = "spec.vm.disks[1].cdrom.image";
-    let message = format!("{field}: 30 % of {URL} is downloaded (complete size: 1.2 GiB)");
+    let message = format!("{field}: 30 % of {URL} is downloaded (total size: 1.2 GiB)");
     assert_eq!(
         media_condition(&world),
         ("False".to_owned(), "Fetching".to_owned(), message)

@@ -76,7 +76,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
         world.deliver();
         world.settle().await;
         let (reason, message) = world.ready();
-        let ends = "the pod is stopping, and its guest has time to shut down; to power the VM off at once: kubectl exec vm -- vm-runner power-off";
+        let ends = "the pod is stopping, and its guest has time to shut down; to power the VM off at once (unsaved data is lost): kubectl exec vm -- vm-runner power-off";
         assert!(reason == "Stopped" || message.ends_with(ends), "{message}");
         world.remove_pod();
         world.settle().await;
@@ -196,7 +196,7 @@ async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
         (of_another(of_vm("before", "vm")), "VM \"another\" uses"),
         (
             deleted(of_vm("before", "vm")),
-            "the object is being deleted, and its finalizers delay the deletion: example.org/a, example.org/b",
+            "the object is being deleted, but its finalizers delay the deletion: example.org/a, example.org/b",
         ),
     ] {
         let world = World::new(json!({"state": "Running", "display": {"spice": {}}}));

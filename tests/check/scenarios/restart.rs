@@ -150,7 +150,7 @@ async fn what_cannot_change_in_a_running_machine_is_named_and_in_force_after_a_r
     for field in [
         "spec.vm.maximumRam",
         "spec.vm.firmware",
-        "spec.vm.powerdownTimeout (a drain of the node",
+        "spec.vm.powerdownTimeout (a node drain",
     ] {
         assert!(message.contains(field), "{message}");
     }

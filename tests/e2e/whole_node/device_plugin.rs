@@ -102,7 +102,7 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
             for text in [
                 KVM,
                 "install cluster.yaml of the operator's release",
-                "or set accelerator.kvmResource",
+                "set accelerator.kvmResource",
             ] {
                 assert!(message.contains(text), "{message}");
             }

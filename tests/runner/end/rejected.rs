@@ -88,7 +88,7 @@ fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
             json!({"maximumRam": "900Ti"}),
             invalid,
             "vm.maximumRam: ",
-            "use 1 MiB to 127 TiB",
+            "use a value from 1 MiB to 127 TiB",
         ),
         (
             user(json!({"device": "e1001"})),

@@ -59,7 +59,7 @@ const WITHIN_MACHINE: &str = concat!(
 const WITHIN_MACHINE_MESSAGE: &str = concat!(
     "must be at most ",
     ram_max_pib!(),
-    "Pi, which an x86 CPU can address"
+    "Pi, the maximum that an x86 CPU can address"
 );
 
 const AMOUNT: &str =
@@ -86,8 +86,12 @@ const DNS_NAME_MESSAGE: &str =
     "must be an object name: lower-case letters, digits, dashes and dots";
 const IMAGE: &str = r"self.matches(r'^[^\s]+$')";
 const IMAGE_MESSAGE: &str = "must be an image reference, not empty and without blanks";
+const IMAGE_REPOSITORY_MESSAGE: &str = "must be a registry such as registry.example.org, or a registry with a project, not empty \
+    and without blanks";
+const IMAGE_PATH_MESSAGE: &str =
+    "must be an image path such as project/vm-runner, not empty and without blanks";
 const COUNT: &str = concat!("self >= 0 && self <= ", cpus_max!());
-const COUNT_MESSAGE: &str = concat!("must be a number from 0 (not specified) to ", cpus_max!());
+const COUNT_MESSAGE: &str = concat!("must be a number from 0 (unset) to ", cpus_max!());
 const CPUS: &str = concat!("self >= 1 && self <= ", cpus_max!());
 const CPUS_MESSAGE: &str = concat!("must be a number of CPUs from 1 to ", cpus_max!());
 const DEVICE: &str = "self.matches(r'^[A-Za-z0-9][-A-Za-z0-9_.]*$')";
@@ -105,8 +109,9 @@ const FITS_TOPOLOGY: &str = "!has(self.currentCpus) || !has(self.cpuTopology) ||
     [(t.sockets > 0 ? t.sockets : 1) * (t.diesPerSocket > 0 ? t.diesPerSocket : 1) * (t.coresPerDie > 0 ? t.coresPerDie : 1) \
     * (t.threadsPerCore > 0 ? t.threadsPerCore : 1)].all(product, self.currentCpus <= product || product > 0 && \
     (t.sockets < 1 || t.coresPerDie < 1 || t.threadsPerCore < 1) && self.currentCpus % product == 0))";
-const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of the fields of cpuTopology; raise one of the fields. If \
-    sockets, coresPerDie or threadsPerCore is 0, currentCpus can also be a multiple of the product";
+const FITS_TOPOLOGY_MESSAGE: &str = "currentCpus is more than the product of the fields of cpuTopology, in which 0 \
+    counts as 1; lower currentCpus or raise a field. If sockets, coresPerDie or threadsPerCore is 0, a multiple of the product \
+    is also allowed";
 
 /// All rules.
 pub const RULES: &[Rule] = &[
@@ -126,8 +131,8 @@ pub const RULES: &[Rule] = &[
         "set either source, or repository and path",
     ),
     value("spec.image.source", IMAGE, IMAGE_MESSAGE),
-    value("spec.image.repository", IMAGE, IMAGE_MESSAGE),
-    value("spec.image.path", IMAGE, IMAGE_MESSAGE),
+    value("spec.image.repository", IMAGE, IMAGE_REPOSITORY_MESSAGE),
+    value("spec.image.path", IMAGE, IMAGE_PATH_MESSAGE),
     value(
         "spec.image.version",
         "self.matches(r'^[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}$')",
@@ -158,12 +163,12 @@ pub const RULES: &[Rule] = &[
     value(
         "spec.cloudInit",
         "!(has(self.userData) && has(self.userDataFrom))",
-        "set either userData or userDataFrom",
+        "must not have both userData and userDataFrom; remove one of the two fields",
     ),
     value(
         "spec.cloudInit",
         "!(has(self.networkConfig) && has(self.networkConfigFrom))",
-        "set either networkConfig or networkConfigFrom",
+        "must not have both networkConfig and networkConfigFrom; remove one of the two fields",
     ),
     value(
         "spec.cloudInit.userDataFrom.secretKeyRef.name",
@@ -215,7 +220,8 @@ pub const RULES: &[Rule] = &[
         "spec.vm",
         &["maximumCpus", "cpuTopology"],
         "!(has(self.maximumCpus) && has(self.cpuTopology))",
-        "set either maximumCpus or cpuTopology; the product of the fields of cpuTopology is the maximum number of CPUs",
+        "maximumCpus and cpuTopology cannot both be set; remove maximumCpus, because cpuTopology determines the maximum \
+         number of CPUs",
     ),
     compare(
         "spec.vm",
@@ -387,8 +393,8 @@ pub const RULES: &[Rule] = &[
         "self.matches(r'^[A-Za-z][A-Za-z0-9+.-]*://') && !self.startsWith('file://') \
          || [self.startsWith('file://') ? self.substring(7) : self].all(path, !path.matches(r'(^|/)[.][.](/|$)') \
          && path.matches(r'^(/var/local/vmop-image-repository/)?([^/].*)?$'))",
-        "is not in the image repository; use a URL, an empty text, or a path below /var/local/vmop-image-repository that \
-         contains no parent directory (..)",
+        "is not a path in the image repository; use a path relative to the image repository without parent directories (..), \
+         a URL, or an empty string for an empty drive",
     ),
     value(
         "spec.vm.disks[].cdrom.image",
@@ -432,7 +438,7 @@ pub const RULES: &[Rule] = &[
         "spec.vm.disks[].volumeClaimTemplate.spec",
         "!has(self.volumeMode) || self.volumeMode != 'Filesystem' || has(self.resources) && has(self.resources.requests) \
          && 'storage' in self.resources.requests",
-        "needs resources.requests.storage, which is the size of the disk's image file in Filesystem mode",
+        "has volumeMode Filesystem, which requires resources.requests.storage; set the size of the disk there, such as 20Gi",
     ),
     value(
         "spec.vm.disks[].volumeClaimTemplate.spec.resources",

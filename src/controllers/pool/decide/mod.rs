@@ -174,26 +174,33 @@ impl Actions {
         status::waiting(facts, claim, *position, restarting)
     }
 
-    /// Starts members without a user.
+    /// Starts members without a user. A VM that restarts counts as running, or one VM too many would run after it.
     fn prewarm(&mut self, facts: &Facts) {
-        let mut free: Vec<&Vm> = facts
+        let is_freed = |vm: &Vm| {
+            let frees =
+                |action: &Action| matches!(action, Action::Free { vm: id, .. } if *id == vm.id);
+            self.all.iter().any(frees)
+        };
+        let (running, stopped): (Vec<&Vm>, Vec<&Vm>) = facts
             .vms_by_name()
             .into_iter()
             .filter(|vm| queue::is_free(facts, vm) && !self.vms.contains(&vm.id.name))
-            .collect();
-        let running = free.iter().filter(|vm| vm.wants_running).count();
-        let starting = free
+            .partition(|vm| vm.wants_running);
+        let soon = facts
+            .vms
             .iter()
-            .filter(|vm| vm.wants_running && !vm.is_running)
-            .count();
-        let missing = facts.pool.prewarm.saturating_sub(running);
+            .filter(|vm| queue::is_soon_free(facts, vm, is_freed(vm)));
+        let warm: Vec<&Vm> = running.into_iter().chain(soon).collect();
+        let is_starting = |vm: &&&Vm| vm.is_restarting || !vm.is_running;
+        let starting = warm.iter().filter(is_starting).count();
+        let stuck = facts.vms.iter().filter(|vm| queue::is_stuck(vm)).count();
+        // A VM with a problem gets one replacement. On a full cluster the replacement has the same problem.
+        let most = facts.pool.prewarm.saturating_mul(2);
+        let missing = facts.pool.prewarm.saturating_sub(warm.len());
+        let missing = missing.min(most.saturating_sub(warm.len() + stuck));
         let allowed = missing.min(PREWARM_STARTS.saturating_sub(starting));
-        free.retain(|vm| !vm.wants_running);
-        let starts = free
-            .into_iter()
-            .take(allowed)
-            .map(|vm| start(vm, Why::Prewarmed));
-        let starts: Vec<_> = starts.collect();
+        let stopped = stopped.into_iter().take(allowed);
+        let starts: Vec<_> = stopped.map(|vm| start(vm, Why::Prewarmed)).collect();
         self.extend(starts);
     }
 }

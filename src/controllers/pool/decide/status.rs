@@ -133,9 +133,9 @@ fn status_of_bound(facts: &Facts, claim: &Claim, vm: &Vm) -> VmAssignmentStatus 
     let seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let mut message = format!("the user has VM {}", vm.id.name);
     if facts.pool.login && !names::is_login_allowed(&claim.user) {
-        message += "; because of the user's name, the desktop agent in the guest does not log the user in. A name can have up to \
-            64 letters, digits, dots, dashes, underscores and at signs. The first character must be a letter, a digit or an \
-            underscore, and the name must not be root";
+        message += "; the desktop agent in the guest does not log the user in, because the user name is invalid. Replace the \
+            VmAssignment by one with a valid user name: at most 64 letters, digits, dots, dashes, underscores and at signs. The \
+            name must start with a letter, a digit or an underscore, and must not be root";
     }
     VmAssignmentStatus {
         vm: claim.status.vm.clone(),

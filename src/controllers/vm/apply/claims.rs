@@ -94,8 +94,8 @@ async fn create_image_repository(
 }
 
 async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
-    tracing::warn!(%error, "cannot create the PVC vmop-image-repository, which holds CD images; VMs without a CD drive start \
-        without this PVC");
+    tracing::warn!(%error, "cannot create the PVC vmop-image-repository, which holds CD images; the operator retries. VMs \
+        with a CD drive do not start without this PVC");
     let diagnosis = diagnose::rejected(error, None);
     let message = format!(
         "cannot create the PVC vmop-image-repository, which holds CD images; this VM can start without the PVC. Cause: {diagnosis}"
@@ -132,8 +132,8 @@ pub(super) async fn apply_changes(
             ClaimChange::Never { field, to, from } => Some((
                 ConditionReason::ClaimImmutable,
                 format!(
-                    "PVC {name:?} has the {field} {from:?}, which Kubernetes cannot change to {to:?}; set {field} of the disk \
-                     to {from:?}, or give the disk another name to get a new PVC"
+                    "PVC {name:?} has the {field} {from:?}, which cannot be changed to {to:?}; set {field} of the disk to \
+                     {from:?}. Or rename the disk: the operator then creates a new PVC, and the data stay in the old PVC"
                 ),
             )),
             ClaimChange::Shrink { to, from } => Some((

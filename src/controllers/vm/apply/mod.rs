@@ -84,7 +84,11 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
     let writer = ctx.writer();
     match decision {
         Decision::Delete { uid, why } => {
-            tracing::info!(vm = observed.name(), ?why, "deleting the pod of the VM");
+            tracing::info!(
+                vm = observed.name(),
+                ?why,
+                "the operator deletes the VM's pod for the reason in the field `why`"
+            );
             ctx.states.deletes_pod(&observed.key(), uid);
             // A pod that has started since the observation is not outdated.
             let resource_version = match why {

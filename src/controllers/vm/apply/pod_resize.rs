@@ -147,8 +147,9 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
     };
     let (name, amount) = pairs.into_iter().find_map(differs)?;
     let message = format!(
-        "the operator has requested {amount} of the resource {name} for the VM's pod, but another client of the API server \
-         has changed the amount; stop this client"
+        "the operator has requested {amount} of the resource {name} for the VM's pod, but another API client has changed the \
+         amount. Find the client (kubectl get pod {} -o yaml --show-managed-fields), and stop its changes",
+        pod.name_any()
     );
     Some(out_of_sync(ConditionReason::Differs, message))
 }

@@ -37,14 +37,14 @@ pub(super) async fn apply(
     let (reason, next) = match &error {
         Error::OwnedByPrevious { .. } => (
             ConditionReason::NameTaken,
-            "the operator creates a new Service after the deletion of the old Service".to_owned(),
+            "the operator creates a new Service when the old Service no longer exists".to_owned(),
         ),
         Error::OwnedByOther { kind, name, owner } => {
             let next = next_step(owner.as_deref(), kind, name);
             (
                 ConditionReason::NameTaken,
                 format!(
-                    "{next}, or set spec.loadBalancerService of the VM to {{}} for a VM without a Service"
+                    "{next}. If the VM needs no Service, set spec.loadBalancerService of the VM to {{}} instead"
                 ),
             )
         }

@@ -8,7 +8,7 @@ use crate::api::logging::level;
 #[must_use]
 pub fn ignored(spec: &VirtualMachineSpec) -> Option<DesiredCondition> {
     let template = "the field has no effect, because the runner computes QEMU's arguments from spec.vm; remove the field";
-    let logging = "only the line that sets .level has an effect; remove the other lines";
+    let logging = "only the line .level=LEVEL has an effect, which sets the log level of the runner; remove the other lines";
     let other_lines = spec
         .logging_properties
         .as_deref()

@@ -21,7 +21,7 @@ pub(super) fn explain(
         return Diagnosis::documented(
             Reason::ClaimLost,
             &format!(
-                "PVC {claim:?} has the phase Lost, because its volume no longer exists ({message})"
+                "PVC {claim:?} has the phase Lost, because its PersistentVolume no longer exists ({message})"
             ),
             &claim,
         );
@@ -37,7 +37,8 @@ pub(super) fn explain(
         if is_about_missing_class(note) {
             return missing_class(&name, pod, note);
         }
-        let problem = format!("the storage class of PVC {name:?} cannot provide a volume ({note})");
+        let problem =
+            format!("the dynamic provisioning of a volume for PVC {name:?} failed ({note})");
         return with_setting(
             claim,
             pod,
@@ -60,30 +61,42 @@ pub(super) fn explain(
             Diagnosis::documented(Reason::ClaimPending, &problem, &name),
         );
     }
+    no_node(pod, message)
+}
+
+/// The next step if no node has the resource that each node with the device plugin has.
+const PLUGIN_MISSING: &str = "check the device plugin (kubectl get daemonset vm-device-plugin -n kube-system). If the DaemonSet is \
+    missing, install cluster.yaml of the operator's release. For a cluster without the plugin, remove accelerator.kvmResource from \
+    the operator's ConfigMap; the VMs are then emulated";
+
+/// The blocking condition of a pod for which no node has the resources.
+fn no_node(pod: &PodView, message: &str) -> Diagnosis {
     let missing = missing_resources(message);
-    let (reason, problem) = if let Some(device) = missing.iter().find(|device| is_for_kvm(device)) {
-        let problem = format!(
-            "no suitable node has a free extended resource {device:?}, which hardware acceleration needs"
-        );
-        (Reason::AcceleratorResourceMissing, problem)
-    } else if let Some(device) = missing.iter().find(|device| device.ends_with("tun")) {
-        (
-            Reason::TapResourceMissing,
-            format!(
-                "no suitable node has a free extended resource {device:?}, which tap networks need"
-            ),
-        )
-    } else {
-        (
-            Reason::Unschedulable,
-            "the scheduler finds no node for the VM's pod".to_owned(),
+    let kvm = missing.iter().find(|device| is_for_kvm(device));
+    let tun = missing.iter().find(|device| device.ends_with("tun"));
+    let lacks = |device: &str, purpose: &str| {
+        format!(
+            "the VM's pod needs the extended resource {device:?} for {purpose}, but the scheduler finds no node that can provide this \
+             resource"
         )
     };
-    Diagnosis::documented(
-        reason,
-        &format!("{problem} ({message})"),
-        pod.metadata.name.as_deref().unwrap_or_default(),
-    )
+    let (reason, problem) = match (kvm, tun) {
+        (Some(device), _) => (
+            Reason::AcceleratorResourceMissing,
+            lacks(device, "hardware acceleration"),
+        ),
+        (None, Some(device)) => (Reason::TapResourceMissing, lacks(device, "tap networks")),
+        (None, None) => (
+            Reason::Unschedulable,
+            "the scheduler finds no node for the pod".to_owned(),
+        ),
+    };
+    let problem = format!("{problem} ({message})");
+    if kvm.is_some_and(|device| *device == names::RESOURCE_KVM_IF_PRESENT) {
+        return Diagnosis::new(reason, problem, PLUGIN_MISSING);
+    }
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    Diagnosis::documented(reason, &problem, pod)
 }
 
 /// Whether the text is that of Kubernetes about a storage class that does not exist.
@@ -106,8 +119,8 @@ fn missing_class(claim: &str, pod: &PodView, note: &str) -> Diagnosis {
 fn missing_volume(claim: &str, pod: &PodView, problem: String) -> Diagnosis {
     let setting = class_setting(claim, pod);
     let next_step = format!(
-        "create a PersistentVolume without a storage class, with the size, access modes, volume mode and labels that the PVC \
-         requests (see kubectl describe pvc {claim}, and kubectl get pvc {claim} -o yaml). Or set {setting}"
+        "create a PersistentVolume that has no storage class and matches the size, access modes, volume mode and selector of the \
+         PVC (see kubectl get pvc {claim} -o yaml). Or use an existing storage class: set {setting}"
     );
     Diagnosis::new(Reason::ClaimPending, problem, next_step)
 }
@@ -115,16 +128,25 @@ fn missing_volume(claim: &str, pod: &PodView, problem: String) -> Diagnosis {
 /// The setting of a PVC's storage class, and the commands after a change.
 fn class_setting(claim: &str, pod: &PodView) -> String {
     let pod = pod.metadata.name.as_deref().unwrap_or_default();
-    let setting = if claim == names::IMAGE_REPOSITORY_CLAIM {
-        "imageRepository.storageClassName in the operator's ConfigMap, or storageClassName in your manifest of the PVC"
+    let (setting, created) = if claim == names::IMAGE_REPOSITORY_CLAIM {
+        (
+            "imageRepository.storageClassName in the operator's ConfigMap, or storageClassName in your manifest of the PVC",
+            "the pod again, and the PVC if imageRepository.create is true",
+        )
     } else if claim == names::runner_data_claim(pod) {
-        "runnerDataPvc.storageClassName in the operator's ConfigMap"
+        (
+            "runnerDataPvc.storageClassName in the operator's ConfigMap",
+            "both again",
+        )
     } else {
-        "storageClassName in the disk's volumeClaimTemplate.spec"
+        (
+            "storageClassName in the disk's volumeClaimTemplate.spec",
+            "both again",
+        )
     };
     format!(
-        "{setting}. After a change of this setting, if the phase of the PVC is still Pending, run kubectl delete pvc {claim}, \
-         and kubectl delete pod {pod}. The operator uses a change of its ConfigMap within two minutes"
+        "{setting}. If the PVC is still Pending two minutes after the change, run kubectl delete pvc {claim} and kubectl delete \
+         pod {pod}. The operator then creates {created}"
     )
 }
 
@@ -135,22 +157,22 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     let setting = if name == names::IMAGE_REPOSITORY_CLAIM {
         format!(
             "if the storage class does not support the access mode {}, set imageRepository.accessModes to [ReadWriteOnce] in \
-             the operator's ConfigMap, or correct the mode in your manifest of the PVC. Then, if the phase of the PVC is still \
-             Pending, run kubectl delete pvc {name}",
+             the operator's ConfigMap, or correct accessModes in your manifest of the PVC. If the PVC is still Pending two \
+             minutes later, run kubectl delete pvc {name}; the operator creates the PVC again if imageRepository.create is true",
             claim.spec.access_modes.join(", ")
         )
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \
-             volumeClaimTemplate.spec. Or, to change all disks without volumeMode, set diskPvc.volumeMode to Filesystem in \
-             the operator's ConfigMap. Then, if the phase of the PVC is still Pending, run kubectl delete pvc {name}, and \
-             kubectl delete pod {pod}"
+             volumeClaimTemplate.spec. Or set the default, diskPvc.volumeMode in the operator's ConfigMap, to Filesystem. If \
+             the PVC is still Pending two minutes later, run kubectl delete pvc {name} and kubectl delete pod {pod}; the \
+             operator creates both again"
         )
     } else {
         return diagnosis;
     };
     Diagnosis {
-        next_step: format!("{setting}. Otherwise {}", diagnosis.next_step),
+        next_step: format!("{setting}. For another cause: {}", diagnosis.next_step),
         ..diagnosis
     }
 }

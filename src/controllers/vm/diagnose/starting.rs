@@ -89,7 +89,7 @@ pub(super) fn runner_is_silent(observed: &Observed, pod: &PodView) -> Option<Dia
     let silent = since(runner_silent_since(observed, pod)?, observed.now);
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let problem = format!(
-        "pod {name:?} is running, but its program vm-runner has not reported the state of the VM for {} s",
+        "pod {name:?} is running, but vm-runner in the pod has not reported the state of the VM for {} s",
         SILENCE_TIMEOUT.as_secs()
     );
     (silent >= SILENCE_TIMEOUT).then(|| Diagnosis::documented(Reason::RunnerSilent, &problem, name))
@@ -177,7 +177,7 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let (reason, problem) = match reason.as_str() {
         "FailedMount" | "FailedMapVolume" if note.contains("volumeMode") => (
             Reason::ClaimWrongMode,
-            "a PVC of the VM has the wrong volume mode",
+            "the pod uses a PVC in a volume mode that differs from the mode of the PVC",
         ),
         "FailedMount" if note.contains("secret") => (
             Reason::SecretMissing,
@@ -201,7 +201,7 @@ fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
         ),
         other => (
             Reason::PodWarning,
-            &*format!("Kubernetes has published the warning {other} about pod {name:?}"),
+            &*format!("Kubernetes reports the warning event {other} about pod {name:?}"),
         ),
     };
     Some(Diagnosis::documented(

@@ -24,8 +24,8 @@ pub fn unnamed_disks(vm: &VirtualMachine) -> Option<DesiredCondition> {
         status: false,
         reason: ConditionReason::UnnamedDisks,
         message: format!(
-            "several disks of the VM have no name, and the PVC of such a disk depends on the disk's position. If you remove \
-             or move a disk, other disks get the wrong PVCs. To keep the PVC of each disk, set {}",
+            "several disks of the VM have no name, so their PVCs depend on the order of spec.vm.disks. If you remove or move a \
+             disk, other disks get the wrong PVCs. To keep the present PVC of each disk, set {}",
             unnamed.join(", ")
         ),
     })

@@ -55,7 +55,12 @@ async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
         .list(&of_object)
         .await;
     let events = events
-        .inspect_err(|error| tracing::warn!(uid, %error, "the operator cannot list the warning events of the VM, its pod or its PVCs"))
+        .inspect_err(|error| {
+            tracing::warn!(
+                uid, %error,
+                "cannot list the warning events of the VM's pod or of a PVC; the VM's status may lack the cause of a problem"
+            );
+        })
         .ok()?;
     let warnings = events.items.into_iter().filter_map(|event| {
         let version: u64 = event.metadata.resource_version?.parse().ok()?;

@@ -62,7 +62,7 @@ fn progress_message(Progress { bytes, total }: Progress, url: &str) -> String {
             let percent = u128::from(bytes.min(total)) * 100 / u128::from(total);
             let percent = percent as u64 / STEP_PERCENT * STEP_PERCENT;
             format!(
-                "{percent} % of {url} is downloaded (complete size: {})",
+                "{percent} % of {url} is downloaded (total size: {})",
                 rounded(total)
             )
         }

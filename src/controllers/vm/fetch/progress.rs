@@ -34,11 +34,14 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
         match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_line)).await {
             Ok(Ok(log)) => download.progress = Progress::last(&log).or(known),
             Ok(Err(error)) => {
-                tracing::debug!(pod = name, %error, "cannot read the log of a download pod");
+                tracing::debug!(
+                    pod = name, %error,
+                    "cannot read the log of a download pod; the VM's status retains the last known progress"
+                );
             }
             Err(_) => tracing::debug!(
                 pod = name,
-                "cannot read the log of a download pod within {LOG_TIMEOUT:?}"
+                "reading the log of a download pod took longer than {LOG_TIMEOUT:?}; the VM's status retains the last known progress"
             ),
         }
         ctx.download_progress.insert(name, now, download.progress);

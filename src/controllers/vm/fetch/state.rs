@@ -149,7 +149,9 @@ fn next_state(
     if !is_download_pod(pod) {
         let name = pod.name_any();
         let next = match owner(pod, "") {
-            Some(owner) => format!("give {owner}, which owns pod {name:?}, another name"),
+            Some(owner) => {
+                format!("stop {owner}, which owns pod {name:?}, until the download is complete")
+            }
             None => format!("delete the existing pod (kubectl delete pod {name})"),
         };
         let problem = format!(
@@ -320,15 +322,8 @@ fn retry_with_changed_settings(
 
 /// The reported state of a failed attempt.
 fn failed_state(outcome: &FetchOutcome) -> State {
-    let (reason, is_retried) = (condition_reason(outcome.reason), retries(outcome));
-    let next = match is_retried {
-        true => {
-            "the operator retries the download with delays of 1 s, 2 s, 4 s and so on, up to 5 min"
-                .to_owned()
-        }
-        false => reason.next_step().to_owned(),
-    };
-    State::Failed(Diagnosis::new(reason, &outcome.message, next))
+    let reason = condition_reason(outcome.reason);
+    State::Failed(Diagnosis::new(reason, &outcome.message, reason.next_step()))
 }
 
 fn retries(outcome: &FetchOutcome) -> bool {
@@ -355,7 +350,7 @@ fn exited_download(
         .unwrap_or_else(|| FetchOutcome {
             reason: FetchReason::Unknown,
             message: format!(
-                "download pod {:?} has exited without a termination message ({reason}: {message})",
+                "download pod {:?} has exited without a result ({reason}: {message})",
                 pod.name_any()
             ),
             bytes: 0,

@@ -64,8 +64,8 @@ where
 {
     let Some(object) = object else { return Ok(()) };
     let name = object.name_any();
-    tracing::info!(kind = %K::kind(&()), name, "deleting an object of a deleted VM, because a new VM has the same \
-        name");
+    tracing::info!(kind = %K::kind(&()), name, "deleting an orphaned object of a deleted VM, because a new VM with the same \
+        name needs the name of the object");
     // With the version: the owners may have changed since the observation.
     let uid = object.uid().unwrap_or_default();
     let unchanged = Preconditions {

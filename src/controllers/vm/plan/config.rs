@@ -117,16 +117,16 @@ pub(super) fn check_size(
         _ if size <= CONFIG_MAP_SIZE_MAX => return Ok(()),
         _ if logging <= file.len() => (
             "spec.cloudInit",
-            "put the user data into a Secret and name the Secret in spec.cloudInit.userDataFrom, or let the guest download \
-             the data (#include)",
+            "put the user data into a Secret and name the Secret in spec.cloudInit.userDataFrom. For data above 1 MiB, put \
+             #include and the URL of the data into the Secret; cloud-init in the guest then downloads the data",
         ),
         Some(_) => (
             "spec.loggingProperties",
-            "remove all lines except the line that sets .level; the other lines have no effect",
+            "keep only the line .level=LEVEL, which sets the log level of the runner; the other lines have no effect",
         ),
         None => (
-            "/Reconciler.loggingProperties in the operator's ConfigMap",
-            "remove all lines except the line that sets .level; the other lines have no effect",
+            "loggingProperties in the operator's ConfigMap",
+            "keep only the line .level=LEVEL, which sets the log level of the runner; the other lines have no effect",
         ),
     };
     invalid(

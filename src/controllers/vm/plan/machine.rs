@@ -108,7 +108,9 @@ fn cpus(machine: &Machine) -> Result<(u32, u32), Diagnosis> {
     if !machine.cpu_topology.as_ref().is_none_or(fits) {
         return invalid(
             "spec.vm.currentCpus",
-            format!("{current} CPUs are more than the {maximum} CPUs of spec.vm.cpuTopology"),
+            format!(
+                "{current} current CPUs are more than the {maximum} CPUs of spec.vm.cpuTopology"
+            ),
             "lower currentCpus, or enlarge cpuTopology",
         );
     }
@@ -131,7 +133,7 @@ pub(super) fn forwards(
     if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
         return invalid(
             "spec.metricsPort",
-            format!("the display of the VM already uses the port {port}"),
+            format!("the display of the VM already uses port {port} of the pod"),
             "choose another port",
         );
     }
@@ -148,7 +150,7 @@ pub(super) fn forwards(
                 return invalid(
                     field,
                     format!(
-                        "the port {} of the pod is already in use by the display, by metrics or by another port forward",
+                        "port {} of the pod is already in use by the display, by spec.metricsPort or by another port forward",
                         forward.port
                     ),
                     "choose another port",

@@ -71,8 +71,8 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         .is_some_and(|present| present < shutdown_period)
     {
         fields.push(
-            "spec.vm.powerdownTimeout (a drain of the node before the restart powers the guest off after the old timeout; a stop \
-             by spec.vm.state uses the new timeout)",
+            "spec.vm.powerdownTimeout (a node drain uses the old timeout until the VM restarts; a stop by spec.vm.state uses the new \
+             timeout)",
         );
     }
     (!fields.is_empty()).then(|| DesiredCondition {
@@ -80,7 +80,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         status: true,
         reason: ConditionReason::SpecChanged,
         message: format!(
-            "changes since the start of the VM take effect after a restart: {}; to restart the VM, raise spec.vm.restartRequest",
+            "changes that take effect only in a new pod of the VM: {}; to restart the VM with a new pod, increase spec.vm.restartRequest",
             fields.join(", ")
         ),
     })

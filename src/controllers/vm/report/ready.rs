@@ -59,7 +59,9 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         }
         (None, Decision::Wait(WaitFor::Medium { until })) => (
             ReadyReason::Starting,
-            format!("the VM starts when its CD image is downloaded, or at {until} at the latest"),
+            format!(
+                "the VM starts when its CD image is downloaded, or at {until} with an empty CD drive"
+            ),
         ),
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
@@ -75,8 +77,8 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
 }
 
 /// The message of a VM that stays stopped after a shutdown by the guest, although `spec.vm.state` is `Running`.
-const AFTER_SHUTDOWN: &str = "the VM remains stopped after the shutdown of its guest, because spec.guestShutdownStops is true; \
-    a change of the VM's spec starts the VM again";
+const AFTER_SHUTDOWN: &str = "the VM remains stopped, because its guest has shut down and spec.guestShutdownStops is true; to \
+    start the VM, change its spec, for example increase spec.vm.restartRequest";
 
 fn stopped(observed: &Observed) -> &'static str {
     match observed.vm.spec.vm.state {
@@ -188,7 +190,8 @@ fn exited(name: &str) -> String {
 fn name_in_use(observed: &Observed, name: &str) -> String {
     let Some(pod) = observed.previous_vm_pod() else {
         return format!(
-            "the VM waits until pod {name:?}, which does not belong to the VM, has stopped"
+            "pod {name:?} has the name of the VM's pod, but does not belong to the VM; the VM starts when the deletion of this \
+             pod is complete"
         );
     };
     let is_alive = pod.has_started() && !pod.has_ended();
@@ -214,7 +217,9 @@ fn shutdown_time(observed: &Observed, name: &str) -> String {
 
 /// The next step for a guest that does not shut down.
 fn power_off(pod: &str) -> String {
-    format!("to power the VM off at once: kubectl exec {pod} -- vm-runner power-off")
+    format!(
+        "to power the VM off at once (unsaved data is lost): kubectl exec {pod} -- vm-runner power-off"
+    )
 }
 
 /// The message of a VM that starts again after a delay.
@@ -233,9 +238,9 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
         };
         let until = decide::pause_ends(restarts);
         return format!(
-            "a client other than the operator has deleted pod {name:?} ({cause}); the operator creates the pod again at {until}, \
-             after {delay} s (consecutive restarts: {attempts}). If this happens repeatedly, stop the client, which can be the \
-             taint manager (NoExecute), a descheduler or a webhook. To start the VM immediately, raise spec.vm.restartRequest"
+            "pod {name:?} was deleted, but not by the operator ({cause}); the operator creates the pod again at {until}, {delay} s \
+             after the deletion (consecutive restarts: {attempts}). If this happens repeatedly, remove the cause, such as a \
+             NoExecute taint of the node or a descheduler. To start the VM now, increase spec.vm.restartRequest"
         );
     }
     let cause = cause(restarts);

@@ -25,7 +25,8 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
         return;
     }
     let note = format!(
-        "the guest has {} s to shut down; to power the VM off at once: kubectl exec -n {} {} -- vm-runner power-off",
+        "the guest has {} s to shut down; to power the VM off at once (unsaved data is lost): kubectl exec -n {} {} -- vm-runner \
+         power-off",
         vm.spec.vm.powerdown_timeout,
         ctx.namespace,
         key.name()

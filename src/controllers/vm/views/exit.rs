@@ -135,8 +135,9 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
             )
         }
         _ => {
-            let default =
-                format!("the runner exited with code {code} and wrote no termination message");
+            let default = format!(
+                "the runner exited with code {code} and wrote no termination message; see the log of the exited pod"
+            );
             (
                 "RunnerKilled".to_owned(),
                 message(pod, terminated.message.as_deref(), &default),

@@ -103,14 +103,19 @@ async fn a_refusal_is_an_error_and_the_next_question_is_answered() {
         &[r#"{"error": {"class": "GenericError", "desc": "disabled"}}"#],
         b"",
     );
-    assert!(
-        agent
-            .shutdown()
-            .await
-            .unwrap_err()
-            .to_string()
-            .contains("disabled")
-    );
+    let error = agent.shutdown().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::Other);
+    assert!(error.to_string().contains("disabled"));
+}
+
+/// A rejected command ends the queries of addresses and CPUs, a reply that cannot be read does not.
+#[tokio::test]
+async fn reply_that_is_too_long_is_no_rejection() {
+    let long: &'static str = "x".repeat(LINE_SIZE_MAX + 1).leak();
+    let replies: &'static [&'static str] = vec![long].leak();
+    let (agent, _dir) = agent(replies, b"");
+    let error = agent.addresses().await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
 }
 
 #[tokio::test]

@@ -241,8 +241,7 @@ async fn under_kvm_a_guest_that_cannot_continue_is_unavailable_acceleration() {
     let outcome = rig.outcome();
     assert_eq!(outcome.reason, EndReason::AcceleratorUnavailable);
     assert!(
-        outcome.message.contains("KVM cannot continue the guest")
-            && outcome.message.ends_with(WORDS),
+        outcome.message.contains("KVM cannot resume the guest") && outcome.message.ends_with(WORDS),
         "{}",
         outcome.message
     );

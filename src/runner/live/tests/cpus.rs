@@ -88,7 +88,7 @@ async fn cpus_of_an_emulated_vm_are_not_added_more_often_than_qemu_survives() {
     let problem = last[4].1.as_ref().unwrap();
     assert_eq!(problem.reason, ConditionReason::NotFollowed);
     assert!(
-        problem.message.contains("at most 3 additional CPUs")
+        problem.message.contains("at most 3 CPUs to an emulated VM")
             && problem.message.contains("restart the VM"),
         "{problem:?}"
     );
@@ -162,7 +162,7 @@ async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_
     assert_eq!(reported.reason, ConditionReason::RefusedByGuest);
     for word in [
         "has not released cpu-1, and says that the device is busy",
-        "or 10 minutes",
+        "after 10 minutes",
         "get 1 CPUs",
     ] {
         assert!(reported.message.contains(word), "{reported:?}");
@@ -192,7 +192,7 @@ async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before
             .play()
             .await
             .message
-            .contains("guest agent has answered")
+            .contains("for the guest agent, then removes CPUs")
     );
     assert_eq!(keeper.asked, 1);
     keeper

@@ -16,7 +16,7 @@ fn exited(second: u64, status: i32, last_output: &str) -> (u64, Event) {
 }
 
 fn failed(second: u64) -> Vec<(u64, Event)> {
-    let why = "KVM cannot continue the guest".to_owned();
+    let why = "KVM cannot resume the guest".to_owned();
     vec![(second, Event::KvmFailed(why)), exited(second + 1, 0, "")]
 }
 

@@ -139,7 +139,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].volumeClaimTemplate.spec",
-            "size of the disk's image file",
+            "volumeMode Filesystem, which requires resources.requests.storage",
             json!([{}, {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}]),
             json!([{"volumeMode": "Filesystem"}, {"volumeMode": "Filesystem", "resources": {"limits": {"storage": "1Gi"}}}]),
         ),

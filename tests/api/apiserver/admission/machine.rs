@@ -82,7 +82,7 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm",
-            "either maximumCpus or cpuTopology",
+            "maximumCpus and cpuTopology cannot both be set",
             json!([{}, {"maximumCpus": 2}, {"cpuTopology": {"sockets": 2}}, {"maximumCpus": 2, "currentCpus": 3}]),
             json!([{"maximumCpus": 2, "cpuTopology": {"sockets": 2}}]),
         ),
@@ -103,25 +103,25 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.cpuTopology.sockets",
-            "0 (not specified) to 4096",
+            "0 (unset) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.diesPerSocket",
-            "0 (not specified) to 4096",
+            "0 (unset) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.coresPerDie",
-            "0 (not specified) to 4096",
+            "0 (unset) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),
         case(
             "spec.vm.cpuTopology.threadsPerCore",
-            "0 (not specified) to 4096",
+            "0 (unset) to 4096",
             json!([0, 1, 4096]),
             json!([-1, 4097]),
         ),

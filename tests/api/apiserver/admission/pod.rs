@@ -20,10 +20,10 @@ pub fn cases() -> Vec<Case> {
             json!(["", "Seed", "-a", "a_b"]),
         )
     };
-    let image_reference = |at| {
+    let image = |at, message| {
         case(
             at,
-            "an image reference",
+            message,
             json!(["registry.example.org:5000/a/b"]),
             json!(["", "a b", "a\n"]),
         )
@@ -59,9 +59,9 @@ pub fn cases() -> Vec<Case> {
             json!([{"source": "a"}, {"repository": "a", "path": "b"}, {"source": "a", "repository": "b"}]),
             json!([{}, {"version": "1"}, {"repository": "a"}, {"source": "a", "repository": "b", "path": "c"}]),
         ),
-        image_reference("spec.image.source"),
-        image_reference("spec.image.repository"),
-        image_reference("spec.image.path"),
+        image("spec.image.source", "an image reference"),
+        image("spec.image.repository", "a registry with a project"),
+        image("spec.image.path", "an image path"),
         case(
             "spec.image.version",
             "an image tag",
@@ -95,13 +95,13 @@ pub fn cases() -> Vec<Case> {
         label("spec.loadBalancerService.labels{}"),
         case(
             "spec.cloudInit",
-            "either userData or userDataFrom",
+            "both userData and userDataFrom",
             json!([{"userData": {}}, {"userDataFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
             json!([{"userData": {}, "userDataFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
         ),
         case(
             "spec.cloudInit",
-            "either networkConfig or networkConfigFrom",
+            "both networkConfig and networkConfigFrom",
             json!([{"networkConfig": {}}, {"networkConfigFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
             json!([{"networkConfig": {}, "networkConfigFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]),
         ),

@@ -118,7 +118,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "AcceleratorUnavailable",
-        "The configuration requires hardware acceleration (accelerator.policy kvm). The check of KVM failed, or KVM failed within \
+        "The configuration requires hardware acceleration (accelerator.policy kvm). The KVM check failed, or KVM failed within \
          120 s of the start",
         "correct KVM on the node, or set accelerator.policy to auto. If root owns /dev/kvm, set deviceAccess to root. The command \
          vm-runner kvm-check in a pod of the node prints the steps of the check",
@@ -130,7 +130,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "StartFailed",
-        "QEMU exited or failed before the guest ran",
+        "QEMU exited or failed before the guest started",
         "correct the cause that QEMU reports in the message",
     ),
     (
@@ -146,7 +146,7 @@ const ENDS: &[(&str, &str, &str)] = &[
     ),
     (
         "MonitorLost",
-        "The QMP connection was closed before the guest ran; while the guest runs, a closed connection does not stop it",
+        "The QMP connection was closed before the guest started; while the guest runs, a closed connection does not stop it",
         "none, the VM starts again; if this repeats, see kubectl logs of the pod",
     ),
     (
@@ -198,8 +198,8 @@ const ENDS: &[(&str, &str, &str)] = &[
         "PodDeleted",
         "Another client than the operator has deleted the pod, for example a drain. The operator creates the next pod after 1 s. \
          The delay doubles up to 5 min with each deletion before the VM has run for 10 min",
-        "stop the cause of the deletions, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook; raise \
-         spec.vm.restartRequest to start immediately",
+        "remove the cause of the deletions, such as a NoExecute taint that the VM does not tolerate, a descheduler or a webhook. To \
+         start the VM immediately, increase spec.vm.restartRequest",
     ),
     (
         "PodFailed",

@@ -132,6 +132,21 @@ fn anna_leaves<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async { delete(run, "VmAssignment", &names::assignment("pool", "anna")).await }.boxed()
 }
 
+async fn set_pools(run: &Run, pools: Value) {
+    let spec = json!({"spec": {"pools": pools}});
+    let kind = "VirtualMachine";
+    let merged = run.cluster.merge(kind, &run.namespace, "one", "", spec);
+    merged.await.unwrap();
+}
+
+fn vm_joins<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async { set_pools(run, json!(["pool"])).await }.boxed()
+}
+
+fn vm_leaves<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async { set_pools(run, json!([])).await }.boxed()
+}
+
 fn vm_is_deleted<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async { delete(run, "VirtualMachine", "one").await }.boxed()
 }
@@ -161,6 +176,8 @@ const ONE_VM: Step = Step::Act(one_vm);
 const TWO_VMS: Step = Step::Act(two_vms);
 const ANNA: Step = Step::Act(anna);
 const BERTA: Step = Step::Act(berta);
+const BERTA_WAITS: Step = Step::Act(berta_waits);
+const VM_LEAVES: Step = Step::Act(vm_leaves);
 const ASSIGNED: &[Step] = &[ONE_VM, Step::Create, Step::Start, ANNA];
 
 /// `printf 'pool\0anna' | sha256sum`, and the same for berta.
@@ -193,7 +210,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "waiting",
         PLAIN,
         ASSIGNED,
-        &[Step::Act(berta_waits)],
+        &[BERTA_WAITS],
         "Exhausted",
         (OF_BERTA, "position 1 in the queue"),
     ),
@@ -262,6 +279,23 @@ pub const SCENARIOS: &[Scenario] = &[
         (POOL, "no VM has pool in spec.pools"),
     ),
     scenario(
+        "vm-joins",
+        PLAIN,
+        &[ONE_VM, VM_LEAVES, Step::Create, Step::Start, BERTA_WAITS],
+        &[Step::Act(vm_joins)],
+        "Exhausted",
+        (OF_BERTA, IS_ASSIGNED),
+    ),
+    scenario(
+        "vm-leaves",
+        PLAIN,
+        ASSIGNED,
+        &[VM_LEAVES, Step::Act(anna_leaves)],
+        "NoMembers",
+        // The VM was started when it was assigned.
+        (VM, r#""state":"Running""#),
+    ),
+    scenario(
         "adopted",
         PLAIN,
         &[],
@@ -289,7 +323,7 @@ pub const SCENARIOS: &[Scenario] = &[
         "console",
         MINUTE,
         ASSIGNED,
-        &[Step::Act(console_opens), Step::Act(berta_waits)],
+        &[Step::Act(console_opens), BERTA_WAITS],
         "Exhausted",
         (OF_BERTA, "position 1 in the queue"),
     ),

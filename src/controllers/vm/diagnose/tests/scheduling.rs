@@ -8,7 +8,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient memory.",
             Reason::Unschedulable,
-            "make resources available",
+            "free it on a node",
         ),
         (
             "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
@@ -23,12 +23,12 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/1 nodes are available: 1 Insufficient devices.kubevirt.io/kvm. preemption: 0/1 nodes are available",
             Reason::AcceleratorResourceMissing,
-            "install cluster.yaml of the operator's release",
+            "add a node with /dev/kvm",
         ),
         (
             "0/1 nodes are available: 1 Insufficient vmoperator.jdrupes.org/kvm-if-present.",
             Reason::AcceleratorResourceMissing,
-            "(kubectl get daemonset vm-device-plugin -n kube-system)",
+            "remove accelerator.kvmResource",
         ),
         (
             "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 Insufficient vmoperator.jdrupes.org/tun.",
@@ -39,7 +39,7 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
         (
             "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient a.org/kvm.",
             Reason::Unschedulable,
-            "make resources available",
+            "free it on a node",
         ),
     ] {
         let bound = |seconds| {
@@ -84,14 +84,14 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
     let next_step = "delete the PVC if its phase is still Pending";
     let words = [
         "\"vm-runner-data\"",
-        "provide a volume",
+        "provide a PersistentVolume",
         next_step,
         "kubectl describe pvc vm-runner-data",
     ];
     is_explained(&pending, Reason::ClaimPending, &words);
     let two = with_claim(pending, "vm-system-disk", "", "Pending");
     let words = [
-        "kubectl describe pvc vm-system-disk",
+        "kubectl get pvc vm-system-disk -o yaml",
         "create a PersistentVolume",
         "storageClassName in the disk's",
     ];
@@ -105,7 +105,7 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
             note,
             "\"vm-runner-data\"",
             "create the storage class",
-            "still Pending, run kubectl delete pvc vm-runner-data",
+            "still Pending two minutes after the change, run kubectl delete pvc vm-runner-data",
             "runnerDataPvc.storageClassName",
         ],
     );
