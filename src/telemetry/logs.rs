@@ -44,8 +44,7 @@ impl LogLevel {
         let Some(current) = self.handle.clone_current().filter(|it| *it != level) else {
             return;
         };
-        // The line about the change is written under the more verbose one of both levels. `reload` fails only if the log no
-        // longer exists.
+        // The more verbose of both levels lets the next line pass. `reload` fails only if the log no longer exists.
         let _ = self.handle.reload(level.max(current));
         tracing::info!("the log level changes from {current} to {level}");
         let _ = self.handle.reload(level);

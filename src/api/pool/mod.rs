@@ -81,7 +81,7 @@ pub const BOUND: &str = "Bound";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct VmPoolSpec {
-    /// Time after which another user can get an assigned VM: a duration after the last use, such as `PT4H` or `P1D`, or an instant,
+    /// Time after which another user can get an assigned VM: a duration after the last use, such as `PT4H` or `P1D`, or a timestamp,
     /// such as `2030-01-31T18:00:00Z`. Years, months, weeks and days follow the calendar in UTC. An assignment does not
     /// expire while a console of its VM is connected. A change takes effect immediately.
     #[serde(default = "one_hour")]
@@ -94,8 +94,8 @@ pub struct VmPoolSpec {
     #[schemars(length(max = 4096))]
     pub permissions: Vec<PoolPermission>,
     /// Number of unassigned VMs that the operator keeps running, so that users do not wait for a start. A VM that
-    /// restarts counts as running. A VM with a problem is replaced by another one, up to twice the number in all. The
-    /// operator does not stop surplus VMs. A change takes effect immediately.
+    /// restarts counts as running. A VM with a problem gets one replacement, and at most this number of VMs are
+    /// replaced. The operator does not stop surplus VMs. A change takes effect immediately.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1000))]
     pub prewarm: i64,

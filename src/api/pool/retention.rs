@@ -20,11 +20,11 @@ pub enum Retention {
         /// Hours, minutes and seconds.
         exact: SignedDuration,
     },
-    /// An instant.
+    /// A timestamp.
     Until(Timestamp),
 }
 
-/// The text is no duration and no instant.
+/// The text is neither a duration nor a timestamp.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} is neither a duration of at most 100 years nor a timestamp; write a value such as PT4H, P1D or 2030-01-31T18:00:00Z"
@@ -60,7 +60,7 @@ impl FromStr for Retention {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parsed = match text.strip_prefix('P') {
             Some(rest) => duration(rest),
-            None => instant(text),
+            None => timestamp(text),
         };
         parsed.ok_or_else(|| InvalidRetention(text.to_owned()))
     }
@@ -127,8 +127,8 @@ fn amounts<const N: usize>(mut text: &str, units: [&str; N]) -> Option<[Amount; 
     text.is_empty().then_some(found)
 }
 
-/// An instant with an offset, which can have minutes with or without a colon.
-fn instant(text: &str) -> Option<Retention> {
+/// A timestamp with an offset, which can have minutes with or without a colon.
+fn timestamp(text: &str) -> Option<Retention> {
     let (_, time) = text.split_once('T')?;
     let zone = time
         .find(['Z', '+', '-'])

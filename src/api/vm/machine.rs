@@ -17,8 +17,8 @@ pub struct Machine {
     /// next start fulfils the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_request: Option<i64>,
-    /// Counter of restart requests. Each increase shuts the guest down once and starts the VM in a new pod. If the VM is
-    /// stopped, its next start fulfils the request.
+    /// Counter of restart requests. Each increase shuts the guest down once and starts the VM in a new pod. A
+    /// request for a stopped VM is complete at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_request: Option<i64>,
     /// SMBIOS UUID of the VM. Default: a random UUID that is generated at the first start and retained. A change takes
@@ -47,8 +47,8 @@ pub struct Machine {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_topology: Option<CpuTopology>,
     /// Number of CPUs that the guest has, 1 to 4096. Default: the maximum number of CPUs. A change takes effect immediately.
-    /// All CPUs except the first are hot-plugged. Without KVM, QEMU allows at most `maximumCpus - 1` hot-plugs per start of the
-    /// VM. If a removed CPU is added again, this is another hot-plug. After the last one, only a restart adds CPUs.
+    /// All CPUs except the first are hot-plugged. Without KVM, the runner hot-plugs at most `maximumCpus - 1` CPUs per start
+    /// of the VM. A CPU that is removed and added again counts twice. At the limit, only a restart adds CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
     /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.

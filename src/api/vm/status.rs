@@ -17,7 +17,7 @@ pub struct VirtualMachineStatus {
     /// Failed starts and unexpected stops since the VM last ran for 10 min. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<Restarts>,
-    /// Last value of `spec.vm.restartRequest` that a restart or a start of the VM has fulfilled. Written by the operator.
+    /// Last value of `spec.vm.restartRequest` that was completed. A stopped VM completes a request at once. Written by the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_restart_request: Option<i64>,
     /// Record of a shutdown by the guest, if `spec.guestShutdownStops` is true and the operator's setting

@@ -77,7 +77,7 @@ fn problem(actual: u64, target: Bytes, is_overdue: bool) -> Option<String> {
     (is_overdue && !is_at_target(actual, target)).then(|| {
         let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
         format!("the guest has {has} of memory instead of {wanted} (spec.vm.currentRam). If the guest has no virtio-balloon \
-            driver, install the driver. If it has the driver, free memory in the guest")
+            driver, install the driver. If the guest has too much memory although it has the driver, free memory in the guest")
     })
 }
 

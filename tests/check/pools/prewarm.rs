@@ -4,9 +4,9 @@ use super::world::{HeldS, Objects, PoolRules, VmS};
 use super::{FIRST, SECOND};
 use vm_operator::controllers::pool::action::{Action, Why};
 use vm_operator::controllers::pool::decide::decide;
-use vm_operator::controllers::pool::facts::Facts;
+use vm_operator::controllers::pool::facts::{Facts, Vm};
 
-/// A pool with that many members, which their guests have shut down.
+/// A pool with `members` VMs. The guest of each VM has shut down.
 fn facts(prewarm: usize, members: usize) -> Facts {
     let objects = Objects::of_one_pool(VmS::default());
     let rules = PoolRules { prewarm, ..FIRST };
@@ -36,6 +36,38 @@ fn apply_starts(facts: &mut Facts) -> usize {
         starts += 1;
     }
     starts
+}
+
+/// A running VM. Its assignment no longer exists.
+fn vm_of_a_user_who_has_left() -> Vm {
+    let held = HeldS {
+        claim: 9,
+        ..HeldS::default()
+    };
+    let objects = Objects::of_one_pool(VmS {
+        runs: true,
+        held: Some(held),
+        ..VmS::default()
+    });
+    objects.facts(0, &[FIRST, SECOND], 1).vms.remove(0)
+}
+
+/// The names of the VMs that the pool starts.
+fn started(facts: &Facts) -> Vec<String> {
+    let actions = decide(facts).actions.into_iter();
+    let started = actions.filter_map(|action| match action {
+        Action::Change {
+            vm,
+            why: Why::Prewarmed,
+            ..
+        } => Some(vm.name),
+        _ => None,
+    });
+    started.collect()
+}
+
+fn starts(facts: &Facts) -> usize {
+    started(facts).len()
 }
 
 #[test]
@@ -78,17 +110,7 @@ fn full_cluster_does_not_lead_to_the_start_of_all_members() {
 #[test]
 fn vm_of_a_user_who_has_left_counts_from_the_same_decision_on() {
     let mut facts = facts(1, 2);
-    // The assignment 9 does not exist.
-    let held = HeldS {
-        claim: 9,
-        ..HeldS::default()
-    };
-    let objects = Objects::of_one_pool(VmS {
-        runs: true,
-        held: Some(held),
-        ..VmS::default()
-    });
-    facts.vms[0] = objects.facts(0, &[FIRST, SECOND], 1).vms.remove(0);
+    facts.vms[0] = vm_of_a_user_who_has_left();
     let actions = decide(&facts).actions;
     assert!(
         matches!(
@@ -100,4 +122,43 @@ fn vm_of_a_user_who_has_left_counts_from_the_same_decision_on() {
         ),
         "{actions:?}"
     );
+}
+
+#[test]
+fn vm_of_a_user_who_has_left_with_a_problem_counts_for_the_limit() {
+    let mut facts = facts(1, 3);
+    facts.vms[0] = vm_of_a_user_who_has_left();
+    facts.vms[1].is_stopped = false;
+    facts.vms[1].wants_running = true;
+    for vm in &mut facts.vms[..2] {
+        vm.problem = Some("Unschedulable".to_owned());
+    }
+    assert_eq!(starts(&facts), 0);
+    facts.vms[1].problem = None;
+    facts.vms[1].wants_running = false;
+    facts.vms[1].is_stopped = true;
+    assert_eq!(starts(&facts), 1);
+}
+
+#[test]
+fn vm_that_still_shuts_down_after_its_user_is_not_started() {
+    let mut facts = facts(1, 2);
+    for vm in &mut facts.vms {
+        vm.state_is_running = false;
+    }
+    facts.vms[0].is_stopped = false;
+    let names = started(&facts);
+    assert_eq!(names, ["vm1"]);
+    facts.vms.remove(1);
+    assert_eq!(starts(&facts), 0);
+    facts.vms[0].is_stopped = true;
+    assert_eq!(starts(&facts), 1);
+}
+
+#[test]
+fn pool_that_is_being_deleted_starts_no_vm() {
+    let mut facts = facts(1, 1);
+    assert_eq!(starts(&facts), 1);
+    facts.pool.is_ending = true;
+    assert_eq!(starts(&facts), 0);
 }

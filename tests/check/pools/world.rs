@@ -108,7 +108,7 @@ fn retention(rules: &PoolRules) -> Retention {
 }
 
 impl Objects {
-    /// The first pool only. That VM is its first member.
+    /// A state with one pool. Its only VM is `vm`.
     pub fn of_one_pool(vm: VmS) -> Self {
         let mut objects = Self {
             pools: [true, false],

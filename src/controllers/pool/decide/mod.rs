@@ -174,33 +174,43 @@ impl Actions {
         status::waiting(facts, claim, *position, restarting)
     }
 
-    /// Starts members without a user. A VM that restarts counts as running, or one VM too many would run after it.
+    /// Starts unassigned members until `spec.prewarm` of them run. A VM that restarts counts as running: otherwise one VM
+    /// too many would run after its restart.
     fn prewarm(&mut self, facts: &Facts) {
+        if facts.pool.is_ending {
+            return;
+        }
         let is_freed = |vm: &Vm| {
             let frees =
                 |action: &Action| matches!(action, Action::Free { vm: id, .. } if *id == vm.id);
             self.all.iter().any(frees)
         };
-        let (running, stopped): (Vec<&Vm>, Vec<&Vm>) = facts
-            .vms_by_name()
-            .into_iter()
+        let free = facts.vms_by_name().into_iter();
+        let free = free
             .filter(|vm| queue::is_free(facts, vm) && !self.vms.contains(&vm.id.name))
-            .partition(|vm| vm.wants_running);
-        let soon = facts
+            .collect::<Vec<_>>();
+        let running = free.iter().copied().filter(|vm| vm.wants_running);
+        let becoming_free = facts
             .vms
             .iter()
-            .filter(|vm| queue::is_soon_free(facts, vm, is_freed(vm)));
-        let warm: Vec<&Vm> = running.into_iter().chain(soon).collect();
+            .filter(|vm| queue::will_be_free(facts, vm, is_freed(vm)));
+        let counted: Vec<&Vm> = running.chain(becoming_free).collect();
         let is_starting = |vm: &&&Vm| vm.is_restarting || !vm.is_running;
-        let starting = warm.iter().filter(is_starting).count();
-        let stuck = facts.vms.iter().filter(|vm| queue::is_stuck(vm)).count();
-        // A VM with a problem gets one replacement. On a full cluster the replacement has the same problem.
-        let most = facts.pool.prewarm.saturating_mul(2);
-        let missing = facts.pool.prewarm.saturating_sub(warm.len());
-        let missing = missing.min(most.saturating_sub(warm.len() + stuck));
+        let starting = counted.iter().filter(is_starting).count();
+        let blocked = facts.vms.iter();
+        let blocked = blocked.filter(|vm| queue::is_blocked(vm, is_freed(vm)));
+        // Each blocked VM is replaced by another one, but not more than `prewarm` of them: on a full cluster, the
+        // replacements have the same problem, and all members would be started.
+        let prewarm = facts.pool.prewarm;
+        let not_replaced = blocked.count().saturating_sub(prewarm);
+        let missing = prewarm.saturating_sub(counted.len() + not_replaced);
         let allowed = missing.min(PREWARM_STARTS.saturating_sub(starting));
-        let stopped = stopped.into_iter().take(allowed);
-        let starts: Vec<_> = stopped.map(|vm| start(vm, Why::Prewarmed)).collect();
+        // A guest that is still shutting down may have the session of the previous user.
+        let stopped = free.iter().filter(|vm| vm.is_stopped);
+        let starts: Vec<_> = stopped
+            .take(allowed)
+            .map(|vm| start(vm, Why::Prewarmed))
+            .collect();
         self.extend(starts);
     }
 }

@@ -1,4 +1,4 @@
-//! (pure) The VMs that waiting assignments can get.
+//! (pure) The VMs that waiting assignments can get, and those that `spec.prewarm` counts.
 
 use crate::api::pool::OnRelease;
 use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
@@ -20,25 +20,25 @@ pub(super) fn is_usable(facts: &Facts, vm: &Vm) -> bool {
     is_available(vm) && (vm.held.is_none() || is_expired(facts, vm, false))
 }
 
-/// Whether the VM is a member that no user has.
-fn has_no_user(vm: &Vm) -> bool {
-    vm.is_member && !vm.is_ending && vm.held.is_none()
+/// Whether the VM is a member without a user, or becomes one because this decision ends its assignment (`is_freed`).
+fn is_unassigned(vm: &Vm, is_freed: bool) -> bool {
+    vm.is_member && !vm.is_ending && (vm.held.is_none() || is_freed)
 }
 
 /// Whether a restart without a user is in progress. A user can get the VM after it, unless the VM has a problem.
 fn is_restarting_free(vm: &Vm) -> bool {
-    vm.is_restarting && has_no_user(vm)
+    vm.is_restarting && is_unassigned(vm, false)
 }
 
 /// Whether the VM will run without a user: after its restart, or because this decision ends its assignment (`is_freed`).
-pub(super) fn is_soon_free(facts: &Facts, vm: &Vm, is_freed: bool) -> bool {
-    let stays = vm.is_member && !vm.is_ending && vm.problem.is_none() && vm.wants_running;
-    (is_freed || is_restarting_free(vm)) && stays && !facts.is_reserved(vm)
+pub(super) fn will_be_free(facts: &Facts, vm: &Vm, is_freed: bool) -> bool {
+    let can_run = vm.problem.is_none() && vm.wants_running && !facts.is_reserved(vm);
+    can_run && is_unassigned(vm, is_freed) && (is_freed || vm.is_restarting)
 }
 
 /// Whether a problem prevents the VM from running for the next user.
-pub(super) fn is_stuck(vm: &Vm) -> bool {
-    has_no_user(vm) && vm.wants_running && vm.problem.is_some()
+pub(super) fn is_blocked(vm: &Vm, is_freed: bool) -> bool {
+    is_unassigned(vm, is_freed) && vm.wants_running && vm.problem.is_some()
 }
 
 /// Whether the VM has an expired assignment, and whether its pool restarts the VM before the next user gets it.

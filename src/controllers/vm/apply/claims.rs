@@ -133,7 +133,7 @@ pub(super) async fn apply_changes(
                 ConditionReason::ClaimImmutable,
                 format!(
                     "PVC {name:?} has the {field} {from:?}, which cannot be changed to {to:?}; set {field} of the disk to \
-                     {from:?}. Or rename the disk: the operator then creates a new PVC, and the data stay in the old PVC"
+                     {from:?}. Or rename the disk: the operator then creates a new PVC. The old PVC retains the data"
                 ),
             )),
             ClaimChange::Shrink { to, from } => Some((

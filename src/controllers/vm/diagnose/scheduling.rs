@@ -64,7 +64,7 @@ pub(super) fn explain(
     no_node(pod, message)
 }
 
-/// The next step if no node has the resource that each node with the device plugin has.
+/// The next step if no node offers `kvm-if-present`, which each node with the device plugin offers.
 const PLUGIN_MISSING: &str = "check the device plugin (kubectl get daemonset vm-device-plugin -n kube-system). If the DaemonSet is \
     missing, install cluster.yaml of the operator's release. For a cluster without the plugin, remove accelerator.kvmResource from \
     the operator's ConfigMap; the VMs are then emulated";
