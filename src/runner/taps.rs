@@ -37,7 +37,7 @@ fn device_hint(error: Errno) -> &'static str {
         }
         Errno::NODEV | Errno::NXIO => "load the kernel module tun on the node (modprobe tun)",
         Errno::ACCESS => {
-            "give all users access to /dev/net/tun on the node (chmod 666), or use a device plugin: in the operator's \
+            "give all users access to /dev/net/tun on the node (chmod 666). Or use a device plugin: in the operator's \
              ConfigMap, set tap.hostPath to false and tap.tunResource to the plugin's resource"
         }
         _ => {

@@ -15,8 +15,8 @@ impl Driver {
         tokio::spawn(async move {
             if is_unused(&monitor).await {
                 tracing::info!(
-                    "the guest has not enabled its ACPI power button, usually because no operating system has booted, so the runner stops \
-                     QEMU without a shutdown of the guest"
+                    "the guest has not enabled its ACPI power button, so the runner stops QEMU without a shutdown of the guest; \
+                     usually no operating system has booted"
                 );
                 let _ = task_results.send(TaskResult::Event(Event::PowerButtonUnused));
             }

@@ -52,9 +52,8 @@ fn lost(data: &Path, claim: &str) -> Failure {
         EndReason::DataMissing,
         format!(
             "the VM does not start: the directory {} has no runner data (UUID, firmware variables, TPM state), although the VM \
-             has run before. Check that the volume of the directory is mounted, or restore the data. To start \
-             without the keys in the TPM, and with a new UUID and new firmware variables, set spec.vm.state to Stopped, delete PVC {claim:?}, and set spec.vm.state to \
-             Running",
+             has run before. Check that the volume of the directory is mounted, or restore the data. To accept the loss of \
+             this data, set spec.vm.state to Stopped, delete PVC {claim:?}, and set spec.vm.state to Running",
             data.display()
         ),
     )

@@ -128,7 +128,6 @@ fn vm_of_a_user_who_has_left_counts_from_the_same_decision_on() {
 fn vm_of_a_user_who_has_left_with_a_problem_counts_for_the_limit() {
     let mut facts = facts(1, 3);
     facts.vms[0] = vm_of_a_user_who_has_left();
-    facts.vms[1].is_stopped = false;
     facts.vms[1].wants_running = true;
     for vm in &mut facts.vms[..2] {
         vm.problem = Some("Unschedulable".to_owned());
@@ -136,7 +135,6 @@ fn vm_of_a_user_who_has_left_with_a_problem_counts_for_the_limit() {
     assert_eq!(starts(&facts), 0);
     facts.vms[1].problem = None;
     facts.vms[1].wants_running = false;
-    facts.vms[1].is_stopped = true;
     assert_eq!(starts(&facts), 1);
 }
 
@@ -146,12 +144,12 @@ fn vm_that_still_shuts_down_after_its_user_is_not_started() {
     for vm in &mut facts.vms {
         vm.state_is_running = false;
     }
-    facts.vms[0].is_stopped = false;
+    facts.vms[0].is_running = true;
     let names = started(&facts);
     assert_eq!(names, ["vm1"]);
     facts.vms.remove(1);
     assert_eq!(starts(&facts), 0);
-    facts.vms[0].is_stopped = true;
+    facts.vms[0].is_running = false;
     assert_eq!(starts(&facts), 1);
 }
 

@@ -53,27 +53,12 @@ async fn context(server: &Server) -> (Arc<Context>, Tasks) {
 async fn create_pool(server: &Server, spec: Value) {
     let vm = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
     create(server, "VirtualMachine", "accepted", vm).await;
-    report_stopped(server, "accepted").await;
     create(server, "VmPool", "p", spec).await;
     let (name, spec) = (
         names::assignment("p", "anna"),
         json!({"pool": "p", "user": "anna"}),
     );
     create(server, "VmAssignment", &name, spec).await;
-}
-
-/// Writes the condition that the VM controller writes for a VM without a pod.
-async fn report_stopped(server: &Server, vm: &str) {
-    let api = components::api(&server.client(NAMESPACE), "VirtualMachine", Some(NAMESPACE));
-    let ready = json!({
-        "type": "Ready", "status": "True", "reason": "Stopped", "message": "", "observedGeneration": 1,
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    });
-    let status = json!({"status": {"conditions": [ready]}});
-    let patch = kube::api::Patch::Merge(status);
-    api.patch_status(vm, &kube::api::PatchParams::default(), &patch)
-        .await
-        .unwrap();
 }
 
 async fn pool(server: &Server) -> Arc<VmPool> {
@@ -100,7 +85,6 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
     let (ctx, _tasks) = context(&server).await;
     let vm = json!({"pools": ["p"], "vm": {"state": "Stopped"}});
     create(&server, "VirtualMachine", "rejected", vm).await;
-    report_stopped(&server, "rejected").await;
     create_pool(&server, json!({"permissions": [], "prewarm": 2})).await;
     ctx.stores_ready().await;
 

@@ -206,7 +206,7 @@ impl Actions {
         let missing = prewarm.saturating_sub(counted.len() + not_replaced);
         let allowed = missing.min(PREWARM_STARTS.saturating_sub(starting));
         // A guest that is still shutting down may have the session of the previous user.
-        let stopped = free.iter().filter(|vm| vm.is_stopped);
+        let stopped = free.iter().filter(|vm| !vm.wants_running && !vm.is_running);
         let starts: Vec<_> = stopped
             .take(allowed)
             .map(|vm| start(vm, Why::Prewarmed))
