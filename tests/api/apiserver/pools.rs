@@ -145,11 +145,12 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
         columns.contains("EXPIRES") && columns.contains("Waiting"),
         "{columns}"
     );
-    let pools = world.shell("kubectl describe vmpool desktops").unwrap();
-    assert!(
-        pools.contains("no VM is free: 6 of 6 VMs are assigned"),
-        "{pools}"
-    );
+    // The pool's status is written after the last assignment.
+    eventually("the pool says that no VM is free", || async {
+        let pool = world.shell("kubectl describe vmpool desktops").unwrap();
+        pool.contains("no VM is free: 6 of 6 VMs are assigned")
+    })
+    .await;
     // The deletion of the pool ends all assignments.
     world.shell("kubectl delete vmpool desktops").unwrap();
     eventually("no VM is assigned", || async {
