@@ -115,7 +115,9 @@ fn same_reason(what: &str, made: &Rest, found: &Rest) -> Result<(), Verdict> {
 
 /// The fields in `RestartRequired`.
 fn named(message: &str) -> BTreeSet<String> {
-    let fields = message.split_once(": ").map(|(_, rest)| rest);
+    let fields = message
+        .split_once("in a new pod of the VM: ")
+        .map(|(_, rest)| rest);
     let fields = fields
         .and_then(|rest| rest.rsplit_once("; "))
         .map(|(fields, _)| fields);

@@ -22,22 +22,6 @@ fn facts(prewarm: usize, members: usize) -> Facts {
     facts
 }
 
-/// Applies the requested starts to the facts, as if the VM controller had not seen them yet, and returns their number.
-fn apply_starts(facts: &mut Facts) -> usize {
-    let mut starts = 0;
-    for action in decide(facts).actions {
-        let Action::Change { vm, why, .. } = action else {
-            continue;
-        };
-        assert_eq!(why, Why::Prewarmed);
-        let mut vms = facts.vms.iter_mut();
-        let vm = vms.find(|known| known.id == vm).unwrap();
-        (vm.wants_running, vm.is_restarting, vm.is_stopped) = (true, true, false);
-        starts += 1;
-    }
-    starts
-}
-
 /// A running VM. Its assignment no longer exists.
 fn vm_of_a_user_who_has_left() -> Vm {
     let held = HeldS {
@@ -52,22 +36,30 @@ fn vm_of_a_user_who_has_left() -> Vm {
     objects.facts(0, &[FIRST, SECOND], 1).vms.remove(0)
 }
 
-/// The names of the VMs that the pool starts.
+/// The names of the VMs that the pool starts. It changes no other VM.
 fn started(facts: &Facts) -> Vec<String> {
-    let actions = decide(facts).actions.into_iter();
-    let started = actions.filter_map(|action| match action {
-        Action::Change {
-            vm,
-            why: Why::Prewarmed,
-            ..
-        } => Some(vm.name),
-        _ => None,
-    });
-    started.collect()
+    let mut names = Vec::new();
+    for action in decide(facts).actions {
+        if let Action::Change { vm, why, .. } = action {
+            assert_eq!(why, Why::Prewarmed);
+            names.push(vm.name);
+        }
+    }
+    names
 }
 
 fn starts(facts: &Facts) -> usize {
     started(facts).len()
+}
+
+/// Applies the requested starts to the facts, as if the VM controller had not seen them yet, and returns their number.
+fn apply_starts(facts: &mut Facts) -> usize {
+    let names = started(facts);
+    let is_started = |vm: &&mut Vm| names.contains(&vm.id.name);
+    for vm in facts.vms.iter_mut().filter(is_started) {
+        (vm.wants_running, vm.is_restarting, vm.is_stopped) = (true, true, false);
+    }
+    names.len()
 }
 
 #[test]

@@ -185,33 +185,27 @@ impl Actions {
                 |action: &Action| matches!(action, Action::Free { vm: id, .. } if *id == vm.id);
             self.all.iter().any(frees)
         };
-        let free = facts.vms_by_name().into_iter();
-        let free = free
+        let (running, stopped): (Vec<&Vm>, Vec<&Vm>) = facts
+            .vms_by_name()
+            .into_iter()
             .filter(|vm| queue::is_free(facts, vm) && !self.vms.contains(&vm.id.name))
-            .collect::<Vec<_>>();
-        let running = free.iter().copied().filter(|vm| vm.wants_running);
-        let becoming_free = facts
-            .vms
-            .iter()
-            .filter(|vm| queue::will_be_free(facts, vm, is_freed(vm)));
-        let counted: Vec<&Vm> = running.chain(becoming_free).collect();
+            .partition(|vm| vm.wants_running);
+        let vms = || facts.vms.iter();
+        let becoming_free = vms().filter(|vm| queue::will_be_free(facts, vm, is_freed(vm)));
+        let counted: Vec<&Vm> = running.into_iter().chain(becoming_free).collect();
         let is_starting = |vm: &&&Vm| vm.is_restarting || !vm.is_running;
         let starting = counted.iter().filter(is_starting).count();
-        let blocked = facts.vms.iter();
-        let blocked = blocked.filter(|vm| queue::is_blocked(vm, is_freed(vm)));
+        let blocked = vms()
+            .filter(|vm| queue::is_blocked(vm, is_freed(vm)))
+            .count();
         // Each blocked VM is replaced by another one, but not more than `prewarm` of them: on a full cluster, the
         // replacements have the same problem, and all members would be started.
         let prewarm = facts.pool.prewarm;
-        let not_replaced = blocked.count().saturating_sub(prewarm);
-        let missing = prewarm.saturating_sub(counted.len() + not_replaced);
+        let missing = prewarm.saturating_sub(counted.len() + blocked.saturating_sub(prewarm));
         let allowed = missing.min(PREWARM_STARTS.saturating_sub(starting));
         // A guest that is still shutting down may have the session of the previous user.
-        let stopped = free.iter().filter(|vm| !vm.wants_running && !vm.is_running);
-        let starts: Vec<_> = stopped
-            .take(allowed)
-            .map(|vm| start(vm, Why::Prewarmed))
-            .collect();
-        self.extend(starts);
+        let stopped = stopped.into_iter().filter(|vm| !vm.is_running);
+        self.extend(stopped.take(allowed).map(|vm| start(vm, Why::Prewarmed)));
     }
 }
 
