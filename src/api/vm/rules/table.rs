@@ -393,7 +393,7 @@ pub const RULES: &[Rule] = &[
         "self.matches(r'^[A-Za-z][A-Za-z0-9+.-]*://') && !self.startsWith('file://') \
          || [self.startsWith('file://') ? self.substring(7) : self].all(path, !path.matches(r'(^|/)[.][.](/|$)') \
          && path.matches(r'^(/var/local/vmop-image-repository/)?([^/].*)?$'))",
-        "is not a path in the image repository; use a relative path without .., \
+        "is not a path in the image repository; use a relative path without parent directories (..), \
          a URL, or an empty string for an empty drive",
     ),
     value(
