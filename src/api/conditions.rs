@@ -35,6 +35,9 @@ pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the TPM of the VM runs. Reported by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
+/// Condition: the guest's cloud-init can recognize the user data from a Secret. Reported by the runner while it is false,
+/// otherwise absent.
+pub const USER_DATA_RECOGNIZED: &str = "UserDataRecognized";
 /// Condition: QEMU answers commands. Reported by the runner while the VM runs.
 pub const QEMU_RESPONSIVE: &str = "QemuResponsive";
 /// Condition: the running VM has the values of its configuration file. Reported by the runner while the VM runs.
@@ -86,7 +89,7 @@ pub const INITIAL: [&str; 5] = [
 ];
 
 /// The conditions that a runner reports.
-pub const OF_RUNNER: [&str; 13] = [
+pub const OF_RUNNER: [&str; 14] = [
     RUNNING,
     BOOTED,
     VMOP_AGENT_CONNECTED,
@@ -98,6 +101,7 @@ pub const OF_RUNNER: [&str; 13] = [
     STORAGE_HEALTHY,
     MEDIA_READY,
     TPM_HEALTHY,
+    USER_DATA_RECOGNIZED,
     QEMU_RESPONSIVE,
     CONFIG_IN_SYNC,
 ];
@@ -250,6 +254,9 @@ condition_reasons! {
     Runs: TPM_HEALTHY;
     /// The TPM process has exited. The guest continues without a TPM until the next start. This reason is also an event.
     TpmEnded: TPM_HEALTHY;
+
+    /// The user data begin with no known header, so the guest ignores them; the message names Secret, key and the headers.
+    UnknownHeader: USER_DATA_RECOGNIZED;
 
     /// The node can never provide the requested resources of the pod.
     Infeasible: RESOURCES_IN_SYNC;

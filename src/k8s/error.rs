@@ -43,6 +43,14 @@ pub enum Error {
         /// The way in which it will be deleted.
         next: String,
     },
+    /// An object was deleted or replaced since the observation, so the next reconcile decides.
+    #[error("{kind} {name} was deleted or replaced while the operator has used it")]
+    Changed {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
+    },
     /// The reconcile took too long.
     #[error(
         "the reconcile has not finished within {0:?}, because the API server answers slowly or not at all; check the load of the API server"
@@ -98,7 +106,7 @@ impl Error {
         match (self, self.code()) {
             (Self::Timeout(_), _) => "Timeout",
             (Self::Panic(_), _) => "InternalError",
-            (_, Some(409)) => "Conflict",
+            (_, Some(409)) | (Self::Changed { .. }, _) => "Conflict",
             (_, Some(429)) => "Throttled",
             _ if self.is_rejection() => "Rejected",
             _ => "ApiUnavailable",
@@ -128,7 +136,9 @@ impl Error {
                 (409 | 429 | 500.., _) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
                 _ => Retry::Backoff(retry::BACKOFF_MAX),
             },
-            Self::OwnedByPrevious { .. } => Retry::After(Duration::from_secs(1)),
+            Self::OwnedByPrevious { .. } | Self::Changed { .. } => {
+                Retry::After(Duration::from_secs(1))
+            }
             Self::Api { .. } | Self::Timeout(_) => Retry::Backoff(UNAVAILABLE_BACKOFF_MAX),
             Self::OwnedByOther { .. } | Self::Panic(_) => Retry::Backoff(retry::BACKOFF_MAX),
         }

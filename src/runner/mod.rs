@@ -81,7 +81,7 @@ pub fn check(text: &str) -> Result<Vec<String>, String> {
 /// # Errors
 ///
 /// The first value that cannot be used.
-pub fn seed(text: &str) -> Result<Vec<(&'static str, String)>, String> {
+pub fn seed(text: &str) -> Result<Vec<(&'static str, Vec<u8>)>, String> {
     let config = config::parse(text)
         .map_err(|invalid| invalid.to_string())?
         .config;

@@ -1,9 +1,10 @@
 //! (io) The cloud-init seed: a vfat image with the label `CIDATA`, as cloud-init's NoCloud source
 //! expects it.
 
+use crate::api::conditions::ConditionReason;
 use crate::api::hex;
 use crate::api::runner::config::CloudInit;
-use crate::runner::failure::Failure;
+use crate::runner::failure::{Failure, Problem};
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -15,10 +16,38 @@ use std::path::Path;
 const FILESYSTEM_OVERHEAD: u64 = 256 << 10;
 const IMAGE_SIZE_UNIT: u64 = 1 << 20;
 
-/// Writes the image. `instance` identifies the VM: the UID of its object, or its UUID.
-pub fn write(path: &Path, cloud_init: &CloudInit, vm: &str, instance: &str) -> Result<(), Failure> {
-    let files = files(cloud_init, vm, instance)?;
-    image(path, &files).map_err(|error| {
+/// Beginnings of user data that cloud-init and cloudbase-init know, in lower case. Source: `INCLUSION_TYPES_MAP` of cloud-init, and the user
+/// data plugins of cloudbase-init.
+const USER_DATA_HEADERS: [&str; 12] = [
+    "#!",
+    "#cloud-config",
+    "#cloud-boothook",
+    "#include",
+    "#part-handler",
+    "## template: jinja",
+    "content-type:",
+    "mime-version:",
+    "#ps1",
+    "<powershell>",
+    "<script>",
+    "rem cmd",
+];
+/// The first bytes of a gzip file.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+/// The part of user data in which cloud-init searches for the header of MIME.
+const MIME_SEARCH_LENGTH: usize = 4096;
+
+/// Writes the image. `instance` identifies the VM: the UID of its object, or its UUID. Returns whether the user data has a known header.
+pub fn write(
+    path: &Path,
+    cloud_init: &CloudInit,
+    vm: &str,
+    instance: &str,
+) -> Result<bool, Failure> {
+    let mounted = MountedFiles::read(cloud_init)?;
+    let files = documents(cloud_init, &mounted, vm, instance);
+    let is_known = mounted.user_data.as_deref().is_none_or(has_known_header);
+    image(path, &files).map(|()| is_known).map_err(|error| {
         Failure::data(format!(
             "the runner cannot write the cloud-init seed to {}: {error}; check the free space and the permissions of the \
              directory",
@@ -32,27 +61,46 @@ pub fn files(
     cloud_init: &CloudInit,
     vm: &str,
     instance: &str,
-) -> Result<Vec<(&'static str, String)>, Failure> {
-    Ok(documents(
-        cloud_init,
-        &MountedFiles::read(cloud_init)?,
-        vm,
-        instance,
-    ))
+) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
+    let mounted = MountedFiles::read(cloud_init)?;
+    Ok(documents(cloud_init, &mounted, vm, instance))
 }
 
-/// Contents of mounted files. They replace inline data unchanged and are never logged.
+/// The problem of user data without a known header. `source` names the file that contains them.
+pub fn unknown_header(source: &str) -> Problem {
+    Problem::new(
+        ConditionReason::UnknownHeader,
+        format!(
+            "the user data in {source} begin with none of the headers that cloud-init and cloudbase-init know, so the guest \
+             ignores the data; begin the first line with #cloud-config, #!, #include, #cloud-boothook, #part-handler, \
+             ## template: jinja, Content-Type:, MIME-Version:, #ps1, #ps1_sysnative, <powershell> or rem cmd, and restart the VM"
+        ),
+    )
+}
+
+/// Whether cloud-init or cloudbase-init recognizes user data that are not inline. They accept empty and compressed data.
+fn has_known_header(data: &[u8]) -> bool {
+    let head = data.get(..MIME_SEARCH_LENGTH).unwrap_or(data);
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    let text = head.trim_start();
+    data.starts_with(&GZIP_MAGIC)
+        || text.is_empty()
+        || head.contains("mime-version:")
+        || USER_DATA_HEADERS.iter().any(|it| text.starts_with(it))
+}
+
+/// Contents of mounted files. They replace inline data unchanged and are never logged. They can be compressed.
 #[derive(Default)]
 struct MountedFiles {
-    user_data: Option<String>,
-    network_config: Option<String>,
+    user_data: Option<Vec<u8>>,
+    network_config: Option<Vec<u8>>,
 }
 
 impl MountedFiles {
     fn read(cloud_init: &CloudInit) -> Result<Self, Failure> {
         let read = |key: &str, path: &Option<String>| {
             let content = path.as_ref().map(|path| {
-                std::fs::read_to_string(path).map_err(|error| {
+                std::fs::read(path).map_err(|error| {
                     Failure::data(format!("cloudInit.{key}: cannot read {path}: {error}; check that the file exists and that the pod's user may read it"))
                 })
             });
@@ -85,7 +133,7 @@ fn documents(
     mounted: &MountedFiles,
     vm: &str,
     instance: &str,
-) -> Vec<(&'static str, String)> {
+) -> Vec<(&'static str, Vec<u8>)> {
     let empty = Map::new();
     let mut meta_data = cloud_init.meta_data.clone().unwrap_or_default();
     let user_data = cloud_init.user_data.as_ref().unwrap_or(&empty);
@@ -100,19 +148,18 @@ fn documents(
         meta_data.insert("local-hostname".to_owned(), json!(vm));
     }
     let mut files = vec![
-        ("meta-data", yaml(&json!(meta_data)) + "\n"),
+        ("meta-data", (yaml(&json!(meta_data)) + "\n").into_bytes()),
         (
             "user-data",
-            mounted
-                .user_data
-                .clone()
-                .unwrap_or_else(|| format!("#cloud-config\n{}\n", yaml(&json!(user_data)))),
+            mounted.user_data.clone().unwrap_or_else(|| {
+                format!("#cloud-config\n{}\n", yaml(&json!(user_data))).into_bytes()
+            }),
         ),
     ];
     let network = cloud_init
         .network_config
         .as_ref()
-        .map(|network| yaml(&json!(network)) + "\n");
+        .map(|network| (yaml(&json!(network)) + "\n").into_bytes());
     files.extend(
         mounted
             .network_config
@@ -136,14 +183,24 @@ fn instance_id(cloud_init: &CloudInit, mounted: &MountedFiles, instance: &str) -
         content.as_array_mut(),
         mounted.user_data.is_some() || mounted.network_config.is_some(),
     ) {
-        list.extend([json!(mounted.user_data), json!(mounted.network_config)]);
+        list.extend([&mounted.user_data, &mounted.network_config].map(as_json));
     }
     let hash = Sha256::digest(content.to_string().as_bytes());
     format!("i-{}", hex(hash.iter().take(8)))
 }
 
-fn image(path: &Path, files: &[(&str, String)]) -> io::Result<()> {
-    let content: u64 = files.iter().map(|(_, text)| text.len() as u64).sum();
+/// A text, or the bytes of a file that is no text.
+fn as_json(file: &Option<Vec<u8>>) -> Value {
+    let text = file.as_deref().map(str::from_utf8);
+    match text {
+        Some(Err(_)) => json!(file),
+        Some(Ok(text)) => json!(text),
+        None => Value::Null,
+    }
+}
+
+fn image(path: &Path, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
+    let content: u64 = files.iter().map(|(_, data)| data.len() as u64).sum();
     let size = (content + content / 16 + FILESYSTEM_OVERHEAD)
         .max(IMAGE_SIZE_UNIT)
         .next_multiple_of(IMAGE_SIZE_UNIT);
@@ -162,11 +219,11 @@ fn image(path: &Path, files: &[(&str, String)]) -> io::Result<()> {
     image.flush()
 }
 
-fn fill(image: &mut File, files: &[(&str, String)]) -> io::Result<()> {
+fn fill(image: &mut File, files: &[(&str, Vec<u8>)]) -> io::Result<()> {
     let volume = FileSystem::new(image, FsOptions::new())?;
-    for (name, text) in files {
+    for (name, data) in files {
         let mut file = volume.root_dir().create_file(name)?;
-        file.write_all(text.as_bytes())?;
+        file.write_all(data)?;
         file.flush()?;
     }
     volume.unmount()
@@ -275,7 +332,64 @@ mod tests {
         };
         assert_eq!(
             documents(&cloud_init, &MountedFiles::default(), "t", "u")[0].1,
-            "{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n"
+            b"{\"instance-id\":\"v3\",\"local-hostname\":\"h\"}\n"
+        );
+    }
+
+    #[test]
+    fn mounted_bytes_are_copied_unchanged() {
+        let dir = tempfile::tempdir().unwrap();
+        let gzip = [0x1f, 0x8b, 8, 0, 0xff, 0, 0xfe];
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        let cloud_init = CloudInit {
+            user_data_file: Some(path("user")),
+            network_config_file: Some(path("network")),
+            ..CloudInit::default()
+        };
+        std::fs::write(path("user"), gzip).unwrap();
+        std::fs::write(path("network"), gzip).unwrap();
+        let image = dir.path().join("seed.img");
+        assert!(write(&image, &cloud_init, "vm", "uid").unwrap());
+        let image = File::options().read(true).write(true).open(image).unwrap();
+        let volume = FileSystem::new(image, FsOptions::new()).unwrap();
+        for name in ["user-data", "network-config"] {
+            let mut bytes = Vec::new();
+            let mut file = volume.root_dir().open_file(name).unwrap();
+            file.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, gzip, "{name}");
+        }
+    }
+
+    #[test]
+    fn user_data_without_a_known_header_are_a_problem_that_does_not_quote_them() {
+        for known in [
+            "",
+            "#cloud-config\nusers: []",
+            "#cloud-config-archive\n",
+            "#!/bin/sh",
+            "\n #include-once",
+            "## template: jinja\n",
+            "From: x\nMIME-Version: 1.0\n",
+            "Content-Type: multipart/mixed",
+            "#ps1_sysnative\r\n",
+            "<powershell>",
+            "rem cmd\n",
+            "REM CMD\n",
+        ] {
+            assert!(has_known_header(known.as_bytes()), "{known:?}");
+        }
+        for unknown in [
+            "geheim: 1\n",
+            "# cloud-config\n",
+            "users: []\n#cloud-config",
+        ] {
+            assert!(!has_known_header(unknown.as_bytes()), "{unknown:?}");
+        }
+        let message = unknown_header("Secret \"s\", key \"k\"").message;
+        assert!(message.contains("Secret \"s\", key \"k\""), "{message}");
+        assert!(
+            message.contains("#cloud-config") && message.contains("<powershell>"),
+            "{message}"
         );
     }
 

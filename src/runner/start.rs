@@ -331,13 +331,17 @@ fn start(
     warnings
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
+    let mut user_data_problem = None;
     if let (Some(cloud_init), Some(image)) = (&config.cloud_init, &machine.seed) {
-        seed::write(
+        let is_known = seed::write(
             image,
             &machine.instance.complete(cloud_init),
             &machine.spec.vm.name,
             &machine.instance.vm,
         )?;
+        let source = pod.user_data_source.as_deref();
+        user_data_problem =
+            (!is_known).then(|| seed::unknown_header(source.unwrap_or("cloudInit.userDataFile")));
     }
     let cd_drives = machine.cds.iter().zip(&machine.spec.cds).enumerate();
     let cd_drives = cd_drives.map(|(n, (cd, configured))| {
@@ -347,7 +351,10 @@ fn start(
     let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
-    let observed = observed(config, &machine);
+    let observed = Observed {
+        user_data_problem,
+        ..observed(config, &machine)
+    };
     let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
     let unusable = |error: io::Error| dirs.failure(&error);
     let console =
@@ -482,6 +489,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         media: (!spec.cds.is_empty()).then_some(None),
         tpm: spec.vm.use_tpm.then_some(None),
         reset_request: config.reset_counter,
+        user_data_problem: None,
         config_problem: None,
         password_problem: None,
         monitor_lost: false,

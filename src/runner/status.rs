@@ -68,6 +68,8 @@ pub struct Observed {
     pub tpm: Option<Option<Problem>>,
     /// The newest reset request that was carried out.
     pub reset_request: Option<i64>,
+    /// The reason why the guest ignores its user data.
+    pub user_data_problem: Option<Problem>,
     /// The reason why the configuration is not in effect.
     pub config_problem: Option<ConfigProblem>,
     /// The reason why the display does not have its configured password.
@@ -149,6 +151,7 @@ impl Observed {
             all.extend([self.qemu_responsive(), self.storage_healthy()]);
             all.extend(self.media_ready());
             all.extend(self.tpm_healthy());
+            all.extend(self.user_data_recognized());
         }
         all
     }

@@ -33,6 +33,7 @@ impl Reconciler {
             "use a resource of a device plugin, such as vmoperator.jdrupes.org/kvm";
         let Self {
             runner_image,
+            runner_data_pvc,
             image_repository: repository,
             accelerator,
             tap,
@@ -68,6 +69,11 @@ impl Reconciler {
                 "runnerImage.pullPolicy",
                 is_pull_policy,
                 "use Always, Never or IfNotPresent",
+            ),
+            (
+                "runnerDataPvc.size",
+                runner_data_pvc.size.0 >= 1 << 20,
+                "use a size of at least 1Mi, such as 1Gi",
             ),
             (
                 "imageRepository.size",

@@ -124,11 +124,24 @@ impl Reconciler {
 }
 
 /// Key `runnerDataPvc`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunnerDataPvc {
     /// Storage class of the PVCs. Default: the default class of the cluster.
     pub storage_class_name: Option<String>,
+    /// Size of new PVCs. Runner data needs less than 1 MiB. Raise the size if the storage class provides no such small volumes.
+    #[serde(deserialize_with = "size", serialize_with = "quantity")]
+    #[schemars(with = "String")]
+    pub size: Bytes,
+}
+
+impl Default for RunnerDataPvc {
+    fn default() -> Self {
+        Self {
+            storage_class_name: None,
+            size: Bytes(1 << 20),
+        }
+    }
 }
 
 /// Key `diskPvc`.

@@ -83,6 +83,7 @@ fn file_of_the_java_vm_operator_is_read() {
     let reconciler = Reconciler {
         runner_data_pvc: RunnerDataPvc {
             storage_class_name: Some(text("local-path")),
+            ..RunnerDataPvc::default()
         },
         cpu_overcommit: 3.0,
         ram_overcommit: 1.5,

@@ -16,6 +16,9 @@ pub struct PodIdentity {
     /// Name of the PVC of the runner data, if an earlier start of the VM has written to it. Default: unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_runner_data: Option<String>,
+    /// Secret and key of the user data, in the words of messages. Default: the user data are in the configuration file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_data_source: Option<String>,
     /// The `instance-id` in the configuration file, if the operator has generated it. Default: the user has configured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generated_instance: Option<GeneratedInstance>,

@@ -24,6 +24,8 @@ bounds! {
     DISK_NAME_LENGTH_MAX, disk_name_length_max: usize = 58;
     /// Maximum number of CD drives: the ports of QEMU's SATA controller.
     CD_DRIVES_MAX, cd_drives_max: usize = 6;
+    /// Maximum number of networks and disks with PVCs in total: the free slots of the PCI bus, without one for the cloud-init seed.
+    PCI_DEVICES_MAX, pci_devices_max: usize = 23;
     /// Maximum number of CPUs.
     CPUS_MAX, cpus_max: u32 = 4096;
     /// Maximum time for the guest to shut down, in seconds: a year.
@@ -40,19 +42,19 @@ macro_rules! ram_min_mib {
         1
     };
 }
-/// Maximum size of a guest's memory in PiB.
-macro_rules! ram_max_pib {
+/// Maximum size of a guest's memory in TiB.
+macro_rules! ram_max_tib {
     () => {
-        4
+        127
     };
 }
-pub(in crate::api::vm) use {ram_max_pib, ram_min_mib};
+pub(in crate::api::vm) use {ram_max_tib, ram_min_mib};
 
 /// Minimum size of a guest's memory. A smaller size is usually a number with a forgotten unit.
 pub const RAM_MIN: Bytes = Bytes(ram_min_mib!() << 20);
 
-/// Maximum size of a guest's memory, which an x86 CPU can address.
-pub const RAM_MAX: Bytes = Bytes(ram_max_pib!() << 50);
+/// Maximum size of a guest's memory. QEMU must map it, and x86-64 programs have 47 address bits.
+pub const RAM_MAX: Bytes = Bytes(ram_max_tib!() << 40);
 
 #[cfg(test)]
 mod tests {

@@ -51,7 +51,7 @@ pub struct Machine {
     /// of the VM. A CPU that is removed and added again counts twice. At the limit, only a restart adds CPUs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_cpus: Option<i64>,
-    /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 4Pi. A number without a unit means bytes.
+    /// Maximum size of the guest's memory, such as `8Gi`, `1G` or `4 GiB`; at most 127Ti. A number without a unit means bytes.
     /// A change takes effect at the next start.
     pub maximum_ram: String,
     /// Size of the memory that the balloon device leaves to the guest, in the same format as `maximumRam`. Default: the value of

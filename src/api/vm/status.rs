@@ -72,6 +72,12 @@ pub struct VirtualMachineStatus {
     pub osinfo: Option<Map<String, Value>>,
     /// Assignment of the VM to a user by a pool. Written by the operator's controller of pools.
     pub assignment: Assignment,
+    /// PVCs of disks and runner data that pods of the VM mount or have mounted. The VM does not start with a new, empty PVC in
+    /// place of one of them. Written by the operator before it creates a pod. An entry ends with its PVC if no disk of the VM uses
+    /// the PVC, or if the loss of the data is accepted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["claimName"]))]
+    pub volumes: Vec<UsedVolume>,
     /// Conditions of the VM. Each condition is written by the operator or reported by the runner.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -101,6 +107,7 @@ impl Default for VirtualMachineStatus {
             console_connections: None,
             osinfo: None,
             assignment: Assignment::default(),
+            volumes: Vec::new(),
             conditions: conditions::initial(),
         }
     }
@@ -134,6 +141,16 @@ pub struct Assignment {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+/// A PVC that pods of the VM mount or have mounted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsedVolume {
+    /// Name of the PVC.
+    pub claim_name: String,
+    /// `metadata.uid` of the PVC. A PVC that a person creates with the same name has another UID.
+    pub uid: String,
 }
 
 /// A shutdown by the guest.

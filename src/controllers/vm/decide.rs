@@ -12,8 +12,8 @@
 //! | Running | being deleted, not by this operator, and not in the status yet | remember |
 //! | any | being deleted | wait |
 //! | Stopped | any other | delete |
-//! | Running | none | create, or wait for the end of the backoff or for the boot image |
-//! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template has changed |
+//! | Running | none | create, or wait for the end of the backoff, for the end of a PVC, or for the boot image |
+//! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template or a PVC has changed |
 //! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
@@ -67,6 +67,8 @@ pub enum DeleteReason {
     Restart,
     /// It has not run yet, and its template has changed.
     Outdated,
+    /// It has not run yet, and one of its PVCs was replaced or belongs to another VM.
+    OtherClaim,
 }
 
 /// The event that ends a wait.
@@ -81,8 +83,10 @@ pub enum WaitFor {
         /// The time of the next start.
         until: Timestamp,
     },
-    /// A valid spec.
+    /// A valid spec, and the PVCs that the VM has used.
     ValidSpec,
+    /// The end of a PVC of the VM, which is being deleted.
+    ClaimEnd,
     /// The download of the CD image from which the guest boots.
     Medium {
         /// The time at which the VM starts without it.
@@ -174,6 +178,9 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
             (State::Running, Some(until)) if until > observed.now => {
                 Decision::Wait(WaitFor::Pause { until })
             }
+            (State::Running, ..) if !observed.terminating_claims().is_empty() => {
+                Decision::Wait(WaitFor::ClaimEnd)
+            }
             (State::Running, ..) => Decision::Create,
         };
     };
@@ -205,6 +212,12 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
             uid,
             why: DeleteReason::Restart,
         },
+        State::Running if !observed.has_started() && observed.has_other_claim() => {
+            Decision::Delete {
+                uid,
+                why: DeleteReason::OtherClaim,
+            }
+        }
         State::Running if !pod.has_ended() => Decision::Keep,
         State::Running => after_end(observed, pod, remembered, uid, at_once),
     }

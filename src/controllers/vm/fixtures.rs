@@ -49,6 +49,8 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         pod: None,
         deleted_by_operator: false,
         claims: BTreeMap::new(),
+        recorded: Vec::new(),
+        rivals: BTreeMap::new(),
         warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),

@@ -20,9 +20,11 @@
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
 //! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
-//! configuration, [`state`] the remembered state of each VM.
+//! configuration, [`state`] the remembered state of each VM. [`claim_names`] decides which VM has a PVC name, and [`volumes`] whether a
+//! used PVC is lost.
 
 pub mod apply;
+pub mod claim_names;
 pub mod context;
 pub mod decide;
 pub mod diagnose;
@@ -42,12 +44,13 @@ mod requeue;
 pub mod runner_report;
 pub mod state;
 pub mod views;
+pub mod volumes;
 pub mod watches;
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::DesiredCondition;
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::names;
+use crate::api::vm::{State, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 use crate::controllers::vm::gates::freshness::{self, Freshness};
@@ -55,11 +58,14 @@ use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
 use crate::controllers::vm::state::{VmState, VmStates};
+use crate::controllers::vm::views::ClaimView;
+use crate::controllers::vm::volumes::{DeletionEvidence, RecordedVolume};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
 use crate::k8s::tasks::Tasks;
 use futures::Stream;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::Store;
 use std::sync::Arc;
@@ -123,18 +129,20 @@ pub fn watch(
 /// # Errors
 /// If a request fails. A rejection by the API server is reported in the status before it is returned.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
-    let observed = observe_all(vm, ctx).await?;
+    let mut observed = observe_all(vm.clone(), ctx).await?;
     if observed.is_being_deleted() {
-        // The garbage collector deletes the children. They must not be created again.
-        report::report_deletion(&observed, ctx).await?;
-        runner_report::copy(&observed, None, ctx).await?;
-        return Ok(Outcome::Done.recheck_within(observed.copy.delay()));
+        return reconcile_deleted(&observed, ctx).await;
+    }
+    let mut turn = None;
+    if !observed.rivals.is_empty() {
+        turn = Some(ctx.contested_names.lock().await);
+        observed = observe_all(vm, ctx).await?;
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let objects = plan.as_ref().ok().map(objects::build);
     let decision = decide_with_objects(&observed, &plan, objects.as_ref());
     let applied = match freshness::check(&observed, &decision, objects.as_ref(), ctx).await {
-        Ok(Freshness::Current) => apply::apply(objects, &observed, &decision, ctx).await,
+        Ok(Freshness::Current) => apply::apply(objects, &mut observed, &decision, ctx).await,
         Ok(Freshness::Stale) => {
             tracing::debug!(
                 "the API server has a newer version of the VM than the operator's watch has delivered; the operator waits for \
@@ -144,6 +152,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
         }
         Err(error) => Err(error),
     };
+    drop(turn);
     let created = runner_report::create_missing(&observed, ctx).await;
     let applied = applied.and_then(|conditions| created.map(|()| conditions));
     let (applied, orphans) = delete_orphans(applied, &observed, &decision, ctx).await;
@@ -152,10 +161,66 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     applied.map(|conditions| requeue::outcome(observed, plan, &decision, &conditions, orphans, ctx))
 }
 
+/// Reads the PVCs of a VM whose pod has ended from the API server. The store of PVCs can be older than that of pods, so a deletion under
+/// the pod can be unknown.
+async fn confirm_idle(mut observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    let key = observed.key();
+    if observed.pod.is_some() {
+        ctx.states.pod_seen(&key);
+    }
+    let had_pod = ctx.states.has_seen_pod(&key);
+    let is_new = |recorded: &&mut RecordedVolume| {
+        recorded.evidence == Some(DeletionEvidence::Idle)
+            && ctx
+                .states
+                .deletion_evidence(&key, &recorded.volume.uid)
+                .is_none()
+    };
+    for recorded in observed
+        .recorded
+        .iter_mut()
+        .filter(is_new)
+        .filter(|_| had_pod)
+    {
+        let writing = ctx.caches.claims.writing();
+        let name = &recorded.volume.claim_name;
+        let live = ctx
+            .writer()
+            .find::<PersistentVolumeClaim, ClaimView>(name)
+            .await?;
+        recorded.present = live.map(|live| writing.answered(live));
+        recorded.evidence = None;
+        recorded.evidence = recorded.next_evidence(State::Stopped, None);
+    }
+    Ok(observed)
+}
+
+/// Reconciles a VM that is being deleted. Its pod stops, because finalizers of other programs can delay the deletion of the VM for
+/// any time. The garbage collector deletes the other children. None of them is created again.
+async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome, Error> {
+    let outcome = Outcome::Done.recheck_within(observed.copy.delay());
+    if observe::orphans_pod(&observed.vm) {
+        // The deletion leaves the pod, which goes on.
+        runner_report::copy(observed, None, ctx).await?;
+        return Ok(outcome);
+    }
+    let decision = decide::decide(observed, false);
+    apply::end_pod(observed, &decision, ctx).await?;
+    let problem = diagnose::explain(observed);
+    match report::report(observed, &decision, problem, None, false, ctx).await {
+        Err(error) if error.code() == Some(404) => Ok(outcome),
+        result => result.map(|()| outcome.recheck_within(diagnose::recheck(observed))),
+    }
+}
+
 /// Observes the VM. Resets the status if the runner has exited. Adds information that is not in the stores: the progress of
 /// downloads, and warnings about the pod and the PVCs.
 async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
-    let observed = observe::observe(vm, ctx);
+    let observed = confirm_idle(observe::observe(vm, ctx), ctx).await?;
+    let evidence = observed.recorded.iter();
+    let evidence = evidence.filter_map(|it| Some((it.volume.uid.clone(), it.evidence?)));
+    ctx.states
+        .set_deletion_evidence(&observed.key(), evidence.collect());
     let observed = runner_report::reset_stopped_runner(observed, ctx).await?;
     let observed = runner_report::take(observed, ctx);
     let observed = fetch::progress::read(observed, ctx).await;
@@ -232,9 +297,9 @@ async fn report_all(
         }
         // Other errors are not about the VM. The operator's part of its status is kept.
         (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),
-        (Ok(_), Ok(conditions)) => {
-            diagnose::media::explain(decision, conditions).or_else(|| diagnose::explain(observed))
-        }
+        (Ok(plan), Ok(conditions)) => diagnose::media::explain(decision, conditions)
+            .or_else(|| diagnose::explain(observed))
+            .map(|problem| plan.or_outdated_claim(problem)),
     };
     // Without a plan or after an error, the additional conditions are unknown and kept.
     let conditions = applied.ok().filter(|_| plan.is_ok()).map(|conditions| {

@@ -2,6 +2,7 @@
 
 use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
+use crate::controllers::vm::claim_names::{self, Contender, claim_names, generates};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
@@ -9,6 +10,7 @@ use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{
     ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, Warning, owner_of,
 };
+use crate::controllers::vm::volumes::RecordedVolume;
 use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -30,6 +32,11 @@ pub struct Observed {
     pub deleted_by_operator: bool,
     /// The PVCs of the VM that exist, by name.
     pub claims: BTreeMap<String, Arc<ClaimView>>,
+    /// The PVCs that pods of the VM have mounted, as the status records them.
+    pub recorded: Vec<RecordedVolume>,
+    /// Names of PVCs that another VM generates, too, each with that VM if the name belongs to it. It does not consider the
+    /// labels of a present PVC.
+    pub rivals: BTreeMap<String, Option<String>>,
     /// The namespace's image repository.
     pub image_repository: Option<Arc<ClaimView>>,
     /// The downloads of the VM's images, by the name of the download pod.
@@ -84,11 +91,9 @@ pub struct RunnerEvent {
     pub is_warning: bool,
 }
 
-/// The runner data's part of the name in [`names::legacy_claim`].
-pub const RUNNER_DATA: &str = "runner-data";
-
 impl Observed {
-    /// The desired state: `spec.vm.state`, or `Stopped` after a shutdown by the guest that the status records.
+    /// The desired state: `spec.vm.state`, or `Stopped` after a shutdown by the guest that the status records, and for a VM that is being
+    /// deleted together with its pod.
     #[must_use]
     pub fn desired_state(&self) -> State {
         desired_state(&self.vm)
@@ -102,6 +107,16 @@ impl Observed {
             legacy
         } else {
             claim
+        }
+    }
+
+    /// The other VM to which the PVC name belongs: the VM that the labels of the present PVC name. Without such labels, see
+    /// [`Self::rivals`].
+    #[must_use]
+    pub fn other_owner(&self, claim: &str) -> Option<String> {
+        match self.claims.get(claim).and_then(|it| owner_of(&**it)) {
+            Some(owner) => Some(owner).filter(|owner| *owner != self.name()),
+            None => self.rivals.get(claim).cloned().flatten(),
         }
     }
 
@@ -160,6 +175,32 @@ impl Observed {
         })
     }
 
+    /// Whether a PVC that the pod names is no longer the recorded one, or belongs to another VM.
+    #[must_use]
+    pub fn has_other_claim(&self) -> bool {
+        let name = self.name();
+        let mut recorded = self.recorded.iter();
+        recorded.any(|recorded| recorded.is_gone() || recorded.has_other_owner(&name))
+    }
+
+    /// The PVCs of the VM's pod that are being deleted.
+    #[must_use]
+    pub fn terminating_volumes(&self) -> Vec<&ClaimView> {
+        let recorded = self.recorded.iter();
+        let recorded = recorded.filter_map(|recorded| recorded.present.as_ref());
+        // Pods of earlier versions have no record.
+        let of_spec = self.claims.values();
+        let of_spec = of_spec.filter(|_| self.recorded.is_empty());
+        terminating(recorded.chain(of_spec))
+    }
+
+    /// The PVCs of a new pod that are being deleted.
+    #[must_use]
+    pub fn terminating_claims(&self) -> Vec<&ClaimView> {
+        let repository = self.image_repository.iter().filter(|_| self.has_cd_drive());
+        terminating(self.claims.values().chain(repository))
+    }
+
     /// Whether the guest runs, as the runner has reported.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -182,6 +223,13 @@ impl Observed {
     }
 }
 
+fn terminating<'a>(claims: impl Iterator<Item = &'a Arc<ClaimView>>) -> Vec<&'a ClaimView> {
+    claims
+        .map(AsRef::as_ref)
+        .filter(|claim| claim.metadata.deletion_timestamp.is_some())
+        .collect()
+}
+
 /// Whether the VM owns the pod.
 #[must_use]
 pub fn owns(vm: &VirtualMachine, pod: &PodView) -> bool {
@@ -191,27 +239,21 @@ pub fn owns(vm: &VirtualMachine, pod: &PodView) -> bool {
     pod.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
-/// Names of a VM's disks with PVCs, in order, with the names of the PVCs.
+/// The finalizer of a deletion that leaves the children without an owner, as `kubectl delete --cascade=orphan` requests it.
+const FINALIZER_ORPHAN: &str = "orphan";
+
+/// Whether the deletion of the VM leaves its pod.
 #[must_use]
-pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
-    let templates = vm
-        .spec
-        .vm
-        .disks
-        .iter()
-        .filter_map(|disk| disk.volume_claim_template.as_ref());
-    let disks = templates.enumerate().map(|(n, template)| {
-        let name = template.metadata.as_ref().and_then(|m| m.name.as_deref());
-        let disk = names::disk(name, n);
-        let claim = names::disk_claim(&vm.name_any(), &disk);
-        (disk, claim)
-    });
-    disks.collect()
+pub fn orphans_pod(vm: &VirtualMachine) -> bool {
+    vm.finalizers().iter().any(|it| it == FINALIZER_ORPHAN)
 }
 
 /// The desired state of the VM: see [`Observed::desired_state`].
 #[must_use]
 pub fn desired_state(vm: &VirtualMachine) -> State {
+    if vm.metadata.deletion_timestamp.is_some() && !orphans_pod(vm) {
+        return State::Stopped;
+    }
     let shutdown = vm.status.as_ref().and_then(|status| status.guest_shutdown);
     match shutdown {
         Some(shutdown) if Some(shutdown.generation) == vm.metadata.generation => State::Stopped,
@@ -219,20 +261,69 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
     }
 }
 
+/// See [`Observed::rivals`].
+fn rivals(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
+    let (key, mut rivals) = (ObjectKey::of(vm), BTreeMap::new());
+    let has_pod = |vm: &VirtualMachine| {
+        let pod = ctx.caches.pods.get(&ObjectKey::of(vm));
+        pod.is_some_and(|pod| owns(vm, &pod))
+    };
+    for claim in claim_names(vm).flatten() {
+        let others = names::vms_of_claim(&claim).filter(|other| *other != key.name());
+        let others = others.filter_map(|other| ctx.vms.get(&key.sibling(other)));
+        let others: Vec<_> = others.filter(|other| generates(other, &claim)).collect();
+        if others.is_empty() {
+            continue;
+        }
+        let all = others.iter().map(AsRef::as_ref).chain([vm]);
+        let all = all.map(|vm| Contender {
+            vm,
+            has_pod: has_pod(vm),
+        });
+        let present = ctx.caches.claims.get(&ctx.key(&claim));
+        let holder = claim_names::holder(&all.collect::<Vec<_>>(), present.as_deref());
+        let other = holder.filter(|holder| holder.uid() != vm.uid());
+        rivals.insert(claim, other.map(|holder| holder.name_any()));
+    }
+    rivals
+}
+
+/// The entries of `status.volumes`, with the present PVCs and the evidence of the previous reconcile.
+pub fn recorded(vm: &VirtualMachine, ctx: &Context) -> Vec<RecordedVolume> {
+    let key = ObjectKey::of(vm);
+    let volumes = claim_names::volumes_of(vm).iter();
+    let recorded = volumes.map(|volume| RecordedVolume {
+        present: ctx.caches.claims.get(&ctx.key(&volume.claim_name)),
+        evidence: ctx.states.deletion_evidence(&key, &volume.uid),
+        volume: volume.clone(),
+    });
+    recorded.collect()
+}
+
+/// The same with the evidence after this observation.
+fn with_evidence(
+    mut recorded: Vec<RecordedVolume>,
+    vm: &VirtualMachine,
+    pod: Option<&PodView>,
+) -> Vec<RecordedVolume> {
+    for volume in &mut recorded {
+        volume.evidence = volume.next_evidence(desired_state(vm), pod);
+    }
+    recorded
+}
+
 /// The PVCs of the VM that exist, by name.
 fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>> {
     let (name, claims) = (vm.name_any(), &ctx.caches.claims);
-    let present = |(disk, claim): (String, String)| {
+    let present = |[legacy, claim]: [String; 2]| {
         // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over a newer one.
         let legacy = claims
-            .get(&ctx.key(&names::legacy_claim(&name, &disk)))
+            .get(&ctx.key(&legacy))
             .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
         let view = legacy.or_else(|| claims.get(&ctx.key(&claim)))?;
         Some((view.name_any(), view))
     };
-    let runner_data = (RUNNER_DATA.to_owned(), names::runner_data_claim(&name));
-    let all = disk_names(vm).into_iter().chain([runner_data]);
-    all.filter_map(present).collect()
+    claim_names(vm).filter_map(present).collect()
 }
 
 /// The downloads of the VM's images, by the name of the download pod.
@@ -303,6 +394,8 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         config_map: caches.config_maps.get(&key),
         deleted_by_operator: pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid)),
         claims: claims(&vm, ctx),
+        recorded: with_evidence(recorded(&vm, ctx), &vm, pod.as_deref()),
+        rivals: rivals(&vm, ctx),
         image_repository: caches.claims.get(&repository),
         fetches: downloads(&vm, now, ctx),
         images_missing: images_missing_since(&vm)

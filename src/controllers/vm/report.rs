@@ -2,18 +2,19 @@
 
 mod ready;
 mod shutdown_notice;
+mod volumes;
 
 pub(super) use ready::recovery;
 pub use ready::{Ready, ready};
-pub use shutdown_notice::{publish_shutdown, report_deletion};
+pub use shutdown_notice::publish_shutdown;
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::{GuestShutdown, Restarts, State, VirtualMachineStatus, names};
+use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
-use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::observe::{self, Observed};
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::runner_report::{self, apply_body};
 use crate::controllers::vm::views::VmView;
@@ -57,13 +58,14 @@ pub async fn report(
     }
     let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
-    let restarts = restarts(observed, decision);
+    let (restarts, volumes) = (restarts(observed, decision), volumes::retained(observed));
     let fields = OperatorFields {
         ready: &ready,
         notes,
         restarts: restarts.as_ref(),
         guest_shutdown: guest_shutdown(vm, decision),
         restart_request: restart::carried_out(observed, created),
+        volumes: &volumes,
         retain_rejections: ctx
             .states
             .keeps_message(&observed.key(), (ctx.cluster.instant)()),
@@ -95,6 +97,57 @@ pub async fn report(
     if is_new || matches!(decision, Decision::Remember(_)) {
         publish(vm, &ready, ctx).await;
     }
+    Ok(())
+}
+
+/// Records the PVCs of a pod that is about to be created. The write has the version of the VM as a precondition, and reports the start,
+/// so that a new VM needs no further write. `observed` gets the VM as written.
+///
+/// # Errors
+/// If the status cannot be written.
+pub async fn record_volumes(
+    observed: &mut Observed,
+    mounted: Vec<UsedVolume>,
+    ctx: &Context,
+) -> Result<(), Error> {
+    let present = observed.recorded.iter().map(|it| &it.volume);
+    if mounted
+        .iter()
+        .all(|volume| present.clone().any(|it| it == volume))
+    {
+        return Ok(());
+    }
+    let vm = &observed.vm;
+    let ready = ready(observed, &Decision::Create, None);
+    let restarts = restarts(observed, &Decision::Create);
+    let fields = OperatorFields {
+        ready: &ready,
+        notes: None,
+        restarts: restarts.as_ref(),
+        guest_shutdown: guest_shutdown(vm, &Decision::Create),
+        restart_request: restart::carried_out(observed, false),
+        volumes: &volumes::with_mounted(volumes::retained(observed), mounted),
+        retain_rejections: false,
+    };
+    let before = conditions::find(observed.conditions(), conditions::READY);
+    let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
+    let Some(status) = operator_status(vm, &fields, observed.now) else {
+        return Ok(());
+    };
+    let written = ctx
+        .writer()
+        .apply_status::<VirtualMachine, VmView>(
+            &ctx.vms,
+            &vm.name_any(),
+            names::MANAGER_OPERATOR,
+            &status,
+        )
+        .await?;
+    if is_new {
+        publish(vm, &ready, ctx).await;
+    }
+    observed.recorded = observe::recorded(&written, ctx);
+    observed.vm = written;
     Ok(())
 }
 
@@ -159,6 +212,8 @@ pub struct OperatorFields<'a> {
     pub guest_shutdown: Option<GuestShutdown>,
     /// The last restart request that was carried out.
     pub restart_request: Option<i64>,
+    /// The PVCs that pods of the VM have mounted.
+    pub volumes: &'a [UsedVolume],
     /// Whether a rejection retains its message if only the message differs.
     pub retain_rejections: bool,
 }
@@ -176,6 +231,7 @@ pub fn operator_status(
         restarts,
         guest_shutdown,
         restart_request,
+        volumes,
         retain_rejections,
     } = *fields;
     let present_conditions = present(vm)
@@ -209,6 +265,7 @@ pub fn operator_status(
             && status.restarts.as_ref() == restarts
             && status.guest_shutdown == guest_shutdown
             && status.observed_restart_request == restart_request
+            && status.volumes == volumes
     });
     let is_present = conditions
         .iter()
@@ -222,6 +279,7 @@ pub fn operator_status(
         "restarts": restarts,
         "guestShutdown": guest_shutdown,
         "observedRestartRequest": restart_request,
+        "volumes": Some(volumes).filter(|volumes| !volumes.is_empty()),
         "conditions": conditions,
     });
     Some(apply_body(vm, without_nulls(status)))

@@ -1,6 +1,7 @@
 //! The remembered state of each VM. It is lost with the process: only retry delays, one metric, and the distinction between pods deleted
 //! by the operator and by others depend on it.
 
+use crate::controllers::vm::volumes::DeletionEvidence;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::state::States;
 use k8s_openapi::jiff::Timestamp;
@@ -33,6 +34,10 @@ pub struct VmState {
     pod_created: Option<Timestamp>,
     /// UID of the last pod that this operator has deleted.
     deleted_pod: Option<String>,
+    /// Whether the VM had a pod since the start of this operator.
+    had_pod: bool,
+    /// Observations of recorded PVCs, by UID.
+    deletion_evidence: Vec<(String, DeletionEvidence)>,
     /// Consecutive internal errors of the API server.
     internal_errors: u32,
     /// The time of the last event about a reset of the guest.
@@ -144,6 +149,36 @@ impl VmStates {
         copied.map_or(Duration::ZERO, |at| {
             (at + spacing).saturating_duration_since(now)
         })
+    }
+
+    /// Records that the VM has a pod.
+    pub fn pod_seen(&self, vm: &ObjectKey) {
+        self.change(vm, |state| state.had_pod = true);
+    }
+
+    /// Whether the VM had a pod since the start of this operator.
+    #[must_use]
+    pub fn has_seen_pod(&self, vm: &ObjectKey) -> bool {
+        self.with(vm, |state| state.had_pod).unwrap_or_default()
+    }
+
+    /// The observation of a recorded PVC.
+    #[must_use]
+    pub fn deletion_evidence(&self, vm: &ObjectKey, uid: &str) -> Option<DeletionEvidence> {
+        let find = |state: &mut VmState| {
+            let mut all = state.deletion_evidence.iter();
+            all.find(|(of, _)| of == uid).map(|(_, evidence)| *evidence)
+        };
+        self.with(vm, find).flatten()
+    }
+
+    /// Replaces the observations of the VM's recorded PVCs.
+    pub fn set_deletion_evidence(&self, vm: &ObjectKey, evidence: Vec<(String, DeletionEvidence)>) {
+        if !evidence.is_empty() {
+            self.change(vm, |state| state.deletion_evidence = evidence);
+        } else {
+            self.with(vm, |state| state.deletion_evidence.clear());
+        }
     }
 
     /// Records the creation of the VM's pod.

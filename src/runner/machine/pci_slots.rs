@@ -4,6 +4,7 @@
 //! driver for each new slot. Invariant: a device keeps its slot when other devices come or go, and
 //! gets it back when it returns.
 
+use crate::api::vm::PCI_DEVICES_MAX;
 use crate::runner::failure::Invalid;
 use crate::runner::machine::record::RecordedPciSlots;
 
@@ -127,7 +128,7 @@ fn free_slot(recorded: &mut RecordedPciSlots, present: &[String]) -> Result<u8, 
     {
         Some(gone) => Ok(recorded.slots.remove(&gone).unwrap_or(begin)),
         None => {
-            let room = SLOT_MAX + 1 - begin;
+            let room = usize::from(SLOT_MAX + 1 - begin).min(PCI_DEVICES_MAX);
             Err(Invalid::new(
                 "vm.drives",
                 format!(
@@ -273,7 +274,7 @@ mod tests {
         )
         .unwrap_err();
         assert!(
-            error.to_string().contains("at most 24 networks and disks"),
+            error.to_string().contains("at most 23 networks and disks"),
             "{error}"
         );
     }

@@ -6,7 +6,8 @@ use crate::api::runner::config::{
     DriveConfig, DriveType, NetworkConfig, NetworkType, Protocol, VmConfig,
 };
 use crate::api::vm::{
-    CD_DRIVES_MAX, CPUS_MAX, OUTPUTS_MAX, POWERDOWN_TIMEOUT_MAX, RAM_MIN, USB_REDIRECTS_MAX,
+    CD_DRIVES_MAX, CPUS_MAX, OUTPUTS_MAX, POWERDOWN_TIMEOUT_MAX, RAM_MAX, RAM_MIN,
+    USB_REDIRECTS_MAX,
 };
 use crate::runner::failure::Invalid;
 use std::collections::BTreeMap;
@@ -17,8 +18,7 @@ use std::ops::RangeInclusive;
 /// Characters of a CPU model besides letters and digits. Features follow after commas, and the
 /// value of a feature can be a text.
 const CPU_MODEL: &str = "-_.,+=:@()/* ";
-/// QEMU must map the guest's memory, and x86-64 programs have 47 address bits.
-const RAM_RANGE: RangeInclusive<Bytes> = RAM_MIN..=Bytes(127 << 40);
+const RAM_RANGE: RangeInclusive<Bytes> = RAM_MIN..=RAM_MAX;
 /// Numbers of CPUs that a VM can have.
 pub const CPUS_RANGE: RangeInclusive<u32> = 1..=CPUS_MAX;
 const PORT_RANGE: RangeInclusive<u16> = 1..=u16::MAX;

@@ -225,6 +225,17 @@ impl Observed {
         })
     }
 
+    /// None unless the guest ignores its user data.
+    pub(super) fn user_data_recognized(&self) -> Option<DesiredCondition> {
+        let problem = self.user_data_problem.as_ref()?;
+        Some(DesiredCondition {
+            type_: conditions::USER_DATA_RECOGNIZED,
+            status: false,
+            reason: problem.reason,
+            message: problem.message.clone(),
+        })
+    }
+
     /// The reason is that of the first problem. The message contains all problems.
     pub(super) fn config_in_sync(&self) -> DesiredCondition {
         let of_file = self.config_problem.as_ref().map(|problem| match problem {

@@ -32,6 +32,7 @@ pub fn observed(phase: Phase) -> Observed {
         media: None,
         tpm: None,
         reset_request: None,
+        user_data_problem: None,
         config_problem: None,
         password_problem: None,
         monitor_lost: false,
@@ -243,4 +244,16 @@ fn a_transition_has_the_time_of_its_first_report() {
         (time(conditions::RUNNING), time(conditions::BOOTED)),
         (at(10), at(20))
     );
+}
+
+#[test]
+fn user_data_that_the_guest_ignores_are_a_condition() {
+    let find = |observed: &Observed| {
+        let mut all = observed.conditions().into_iter();
+        all.find(|it| it.type_ == conditions::USER_DATA_RECOGNIZED)
+    };
+    let mut observed = observed(Phase::Booted);
+    assert!(find(&observed).is_none());
+    observed.user_data_problem = Some(Problem::new(ConditionReason::UnknownHeader, "m"));
+    assert!(find(&observed).is_some_and(|it| !it.status && it.message == "m"));
 }

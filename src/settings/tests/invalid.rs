@@ -26,6 +26,10 @@ fn wrong_value_is_reported_with_file_line_key_and_the_values_to_use() {
             "runnerDataPvc.storageClassName: invalid type: integer `1`",
         ),
         (
+            "runnerDataPvc: {size: 1023Ki}",
+            "runnerDataPvc.size: the value is not allowed; use a size of at least 1Mi",
+        ),
+        (
             "runnerImage: {pullPolicy: Sometimes}",
             "runnerImage.pullPolicy: the value is not allowed; use Always, Never",
         ),

@@ -203,7 +203,7 @@ async fn what_the_schema_itself_refuses_is_told_with_the_field() {
         (
             vm(json!({"disks": vec![json!({"volumeClaimTemplate": {}}); 33]})),
             "spec.vm.disks",
-            "at most 32 items",
+            "at most 29 items",
         ),
         (
             json!({"vm": {}, "image": {"source": "a", "pullPolicy": "Often"}}),

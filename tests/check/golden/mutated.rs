@@ -68,7 +68,7 @@ fn settings_of_nonsense_are_taken_or_refused_with_their_file() {
     });
     let pod_defaults = json!({"nodeSelector": {"vms": "here"}, "tolerations": [], "imagePullSecrets": [{"name": "a"}]});
     let reconciler = json!({
-        "runnerDataPvc": {"storageClassName": "a"}, "cpuOvercommit": 2, "ramOvercommit": "1.25",
+        "runnerDataPvc": {"storageClassName": "a", "size": "1Gi"}, "cpuOvercommit": 2, "ramOvercommit": "1.25",
         "loadBalancerService": {"labels": {"a": "b"}}, "loggingProperties": ".level=FINE", "replacedImages": ["a"],
         "runnerImage": {"source": "a", "pullPolicy": "Always"}, "podDefaults": pod_defaults,
         "imageRepository": {"create": true, "size": "1Gi", "accessModes": ["ReadWriteMany"], "fetch": fetch},

@@ -83,7 +83,11 @@ fn seed(cloud_init: &Value) -> Vec<(&'static str, String)> {
     let spec =
         serde_json::from_str(&json!({"vm": {}, "cloudInit": cloud_init}).to_string()).unwrap();
     let objects = objects::build(&plan(&vm_of(spec), &Reconciler::default()).unwrap());
-    vm_operator::runner::seed(&objects.config_map.data.unwrap()["config.yaml"]).unwrap()
+    let config = &objects.config_map.data.unwrap()["config.yaml"];
+    let files = vm_operator::runner::seed(config).unwrap().into_iter();
+    files
+        .map(|(name, data)| (name, String::from_utf8(data).unwrap()))
+        .collect()
 }
 
 /// The content of each of the documents, read by PyYAML. A value of another type, such as a date, is replaced by the

@@ -10,6 +10,7 @@
 //! | `steps` | all possible steps, and the effects of an operator's requests |
 //! | `happen` | steps outside the operator's control |
 //! | `explore` | the breadth-first search |
+//! | `claim_names` | another model: two VMs that generate one PVC name |
 //!
 //! These invariants are checked in each state:
 //!
@@ -24,6 +25,7 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "small numbers")]
 
+mod claim_names;
 mod explore;
 mod happen;
 mod operator;

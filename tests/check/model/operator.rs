@@ -294,6 +294,8 @@ fn observed(known: Known) -> Observed {
         pod: pod.map(|pod| Arc::new(view(pod))),
         deleted_by_operator,
         claims: BTreeMap::new(),
+        recorded: Vec::new(),
+        rivals: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
         images_missing: Duration::ZERO,

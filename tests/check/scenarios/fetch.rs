@@ -152,7 +152,13 @@ async fn a_machine_that_boots_from_an_image_starts_once_it_is_there() {
         .log(&pod_of(URL), "{\"bytes\":440000000,\"total\":1288490189}\n");
     assert_eq!(world.step().await, [log]);
     fetch_ends(&world, URL, FETCHED);
-    let mut expected: Vec<String> = record().into_iter().chain(pod_and_status()).collect();
+    // The PVCs are recorded before the pod is created, and the image is reported after it.
+    let volumes = request("PATCH", VMS, "vm/status");
+    let mut expected: Vec<String> = record()
+        .into_iter()
+        .chain(pod_and_status())
+        .chain([volumes])
+        .collect();
     expected.sort();
     assert_eq!(world.step().await, expected);
     assert_eq!(

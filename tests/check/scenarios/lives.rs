@@ -119,12 +119,12 @@ async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
     assert_eq!(world.ready().0, "Stopping");
     world.settle().await;
     world.remove_pod();
-    // The runner's report that the VM runs is reset too, because no runner is left to do it.
+    // The runner's report that the VM runs is reset too, because no runner is left to do it. The PVCs are read, because the store may
+    // not know of a deletion under the pod.
     let status = || request("PATCH", VMS, "vm/status");
-    assert_eq!(
-        world.step().await,
-        [request("GET", PODS, "vm"), status(), status()]
-    );
+    let claims = ["vm-runner-data", "vm-system-disk"].map(|name| request("GET", CLAIMS, name));
+    let others = [request("GET", PODS, "vm"), status(), status()];
+    assert_eq!(world.step().await, [&claims[..], &others].concat());
     assert_eq!(world.ready().0, "Stopped");
     assert_eq!(world.vm().status.unwrap().cpus, 0);
     assert_eq!(world.api.list(CLAIMS).len(), 3);
@@ -264,8 +264,8 @@ async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
 #[tokio::test]
 async fn a_refused_pod_is_explained_with_the_servers_words() {
     let world = World::new(one_disk());
-    // The live read of the VM, ConfigMap, Secret and three PVCs come first.
-    world.api.fail(6, Fault::Refused(403));
+    // The live read of the VM, ConfigMap, Secret, three PVCs, the record of the PVCs and its event come first.
+    world.api.fail(8, Fault::Refused(403));
     assert!(world.reconcile().await.is_err());
     let (reason, message) = world.ready();
     assert_eq!(reason, "Rejected");

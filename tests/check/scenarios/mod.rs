@@ -1,6 +1,7 @@
 //! Scenarios: a VM with a scripted API server, with the exact requests of each step.
 
 mod away;
+mod claim_names;
 mod crash_loop;
 mod deleted;
 mod disks;
@@ -27,4 +28,5 @@ mod settings;
 mod silent;
 mod start;
 mod stopping;
+mod volumes;
 mod world;

@@ -78,6 +78,17 @@ async fn disk_without_a_volume_mode_gets_the_configured_one() {
 }
 
 #[tokio::test]
+async fn new_pvc_for_runner_data_has_the_configured_size() {
+    for (setting, size) in [("{}", "1Mi"), ("{size: 10 GiB}", "10Gi")] {
+        let mut world = World::new(one_disk());
+        world.ctx.settings = settings(&format!("runnerDataPvc: {setting}"));
+        world.settle().await;
+        let claim = world.api.get(CLAIMS, "vm-runner-data").unwrap();
+        assert_eq!(claim["spec"]["resources"]["requests"]["storage"], size);
+    }
+}
+
+#[tokio::test]
 async fn new_default_volume_mode_changes_no_existing_claim_and_no_running_vm() {
     let mut world = running().await;
     reload(&mut world, "diskPvc: {volumeMode: Filesystem}");
@@ -95,6 +106,9 @@ async fn deleted_pending_claim_is_created_in_the_new_default_volume_mode() {
         json!({"resources": {"requests": {"storage": "1Gi"}}});
     let mut world = World::new(machine);
     world.settle().await;
+    world.api.change(CLAIMS, "vm-system-disk", |claim| {
+        claim["status"] = json!({"phase": "Pending"})
+    });
     assert_eq!(disk_form(&world), (json!("Block"), true));
     reload(&mut world, "diskPvc: {volumeMode: Filesystem}");
     world.settle().await;

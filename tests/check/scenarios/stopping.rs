@@ -1,7 +1,7 @@
 //! A guest that shuts down: the wait and the way to end it are visible on the pod, and in the status of a VM that still exists.
 
 use super::fake_api::{EVENTS, PODS, VMS};
-use super::world::{POWERED_OFF, World, now, one_disk};
+use super::world::{POWERED_OFF, World, now, one_disk, request};
 use serde_json::{Value, json};
 use vm_operator::controllers::vm::report::publish_shutdown;
 
@@ -55,23 +55,39 @@ async fn deletion_of_a_vm_is_reported_on_its_pod() {
 }
 
 #[tokio::test]
-async fn vm_that_is_deleted_after_its_pod_is_stopping_until_then() {
+async fn vm_with_a_finalizer_of_another_program_stops_when_it_is_deleted() {
     let world = running().await;
-    world.api.change(VMS, "vm", |vm| {
-        vm["metadata"]["deletionTimestamp"] = json!(now());
-    });
-    world.settle().await;
-    assert_eq!(world.ready().0, "Running");
-    world.api.change(PODS, "vm", |pod| {
-        pod["metadata"]["deletionTimestamp"] = json!(now());
-    });
+    delete_with(&world, &["example.org/backup"]);
+    assert!(world.step().await.contains(&request("DELETE", PODS, "vm")));
     world.settle().await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "Stopping");
-    assert!(message.contains("vm-runner power-off"), "{message}");
+    for text in ["vm-runner power-off", "being deleted", "example.org/backup"] {
+        assert!(message.contains(text), "{message}");
+    }
     world.remove_pod();
     world.settle().await;
+    let (reason, message) = world.ready();
+    assert_eq!(reason, "Deleting");
+    assert!(message.contains("example.org/backup"), "{message}");
     assert_eq!(world.api.get(PODS, "vm"), None);
+}
+
+#[tokio::test]
+async fn deletion_that_orphans_the_pod_leaves_it_running() {
+    let world = running().await;
+    delete_with(&world, &["example.org/backup", "orphan"]);
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    assert!(world.api.get(PODS, "vm").unwrap()["metadata"]["deletionTimestamp"].is_null());
+}
+
+/// Deletes the VM, as another client. The finalizers keep the object.
+fn delete_with(world: &World, finalizers: &[&str]) {
+    world.api.change(VMS, "vm", |vm| {
+        vm["metadata"]["deletionTimestamp"] = json!(now());
+        vm["metadata"]["finalizers"] = json!(finalizers);
+    });
 }
 
 #[tokio::test]

@@ -226,7 +226,7 @@ impl Cluster {
             .map_or(0, Vec::len)
     }
 
-    /// UIDs of the deleted pods, the newest first.
+    /// UIDs of the deleted pods that had a node, the newest first.
     #[must_use]
     pub fn deleted_pods(&self, namespace: &str) -> Vec<String> {
         let seen = self.recorded.lock().unwrap();
@@ -235,7 +235,8 @@ impl Cluster {
             .get(namespace)
             .into_iter()
             .flatten()
-            .filter(|entry| entry.kind == "Pod" && entry.deleted);
+            .filter(|entry| entry.kind == "Pod" && entry.deleted)
+            .filter(|entry| entry.object["spec"]["nodeName"].is_string());
         pods.rev()
             .filter_map(|pod| {
                 pod.object["metadata"]["uid"]

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use vm_operator::api::conditions;
 
+/// Label of a PVC that the scenario itself deletes.
+pub const DELETED_BY_PERSON: &str = "deleted-by-person";
+
 /// The state of a VM and its pods at a revision.
 struct VmState<'a> {
     vm: Option<&'a Value>,
@@ -150,6 +153,12 @@ impl<'a> VmState<'a> {
 
     /// Whether a running pod may be deleted now. A pod of a previous VM always may.
     fn may_end(&mut self, pod: &Value, before: Option<&Value>) -> bool {
+        // Such a pod waits for a PVC that was deleted before the operator knew it.
+        let is_waiting =
+            |pod: &Value| pod["spec"]["nodeName"].is_null() && pod["status"]["phase"] == "Pending";
+        if before.is_some_and(is_waiting) {
+            return true;
+        }
         let wanted = self
             .vm
             .filter(|vm| {
@@ -227,7 +236,10 @@ pub fn violations(history: &[Entry], external_deletions: usize) -> Vec<String> {
         let mut report = |what: String| found.push(format!("at revision {revision}: {what}"));
         match *kind {
             "VirtualMachine" => state.vm_changed((!deleted).then_some(object), &mut report),
-            "PersistentVolumeClaim" if *deleted || is_terminating(object) => {
+            "PersistentVolumeClaim"
+                if (*deleted || is_terminating(object))
+                    && object["metadata"]["labels"][DELETED_BY_PERSON].is_null() =>
+            {
                 report(format!(
                     "claim {} is deleted",
                     object["metadata"]["name"].as_str().unwrap_or_default()

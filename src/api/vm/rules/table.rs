@@ -2,7 +2,7 @@
 
 use crate::api::vm::bounds::{
     cd_drives_max, cpus_max, disk_name_length_max, label_value_length_max, outputs_max,
-    powerdown_timeout_max, ram_max_pib, ram_min_mib, usb_redirects_max,
+    pci_devices_max, powerdown_timeout_max, ram_max_tib, ram_min_mib, usb_redirects_max,
 };
 use crate::api::vm::rules::{Limit, Rule, compare, value};
 
@@ -46,20 +46,20 @@ const WHOLE_MIB_MESSAGE: &str = concat!(
     " MiB; a number without a unit means bytes, so add a unit, as in 512Mi or 4 GiB"
 );
 
-/// An x86 CPU can address 4 PiB. Kubernetes counts in thousandths, which fit 64 bits up to this limit.
+/// QEMU must map the guest's memory.
 const WITHIN_MACHINE: &str = concat!(
     "!isQuantity(",
     size!("self"),
     ") || quantity(",
     size!("self"),
     ").compareTo(quantity('",
-    ram_max_pib!(),
-    "Pi')) <= 0"
+    ram_max_tib!(),
+    "Ti')) <= 0"
 );
 const WITHIN_MACHINE_MESSAGE: &str = concat!(
     "must be at most ",
-    ram_max_pib!(),
-    "Pi, the maximum that an x86 CPU can address"
+    ram_max_tib!(),
+    "Ti, the maximum that QEMU can map"
 );
 
 const AMOUNT: &str =
@@ -336,6 +336,19 @@ pub const RULES: &[Rule] = &[
     ),
     compare(
         "spec.vm",
+        &["networks", "disks"],
+        concat!(
+            "self.networks.size() + self.disks.filter(disk, has(disk.volumeClaimTemplate)).size() <= ",
+            pci_devices_max!()
+        ),
+        concat!(
+            "has too many networks and disks; use at most ",
+            pci_devices_max!(),
+            " in total without CD drives, because the VM's PCI bus has no more slots"
+        ),
+    ),
+    compare(
+        "spec.vm",
         &["networks", "display.spice.port"],
         "!has(self.display.spice) || self.networks.all(n, !has(n.user) || !has(n.user.forward) \
          || n.user.forward.all(f, f.protocol != 'TCP' || f.port != self.display.spice.port))",
@@ -543,7 +556,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.maximumRam", Limit::Length(64)),
     ("spec.vm.currentRam", Limit::Length(64)),
     ("spec.vm.rtcBase", Limit::Length(32)),
-    ("spec.vm.networks", Limit::Items(32)),
+    ("spec.vm.networks", Limit::Items(23)),
     ("spec.vm.networks[].name", Limit::Length(64)),
     ("spec.vm.networks[].tap.device", Limit::Length(64)),
     ("spec.vm.networks[].tap.bridge", Limit::Length(64)),
@@ -551,7 +564,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.networks[].user.device", Limit::Length(64)),
     ("spec.vm.networks[].user.net", Limit::Length(64)),
     ("spec.vm.networks[].user.forward", Limit::Items(64)),
-    ("spec.vm.disks", Limit::Items(32)),
+    ("spec.vm.disks", Limit::Items(29)),
     ("spec.vm.disks[].cdrom.checksum", Limit::Length(71)),
     ("spec.vm.disks[].cdrom.image", Limit::Length(4096)),
     (

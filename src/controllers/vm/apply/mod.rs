@@ -16,6 +16,7 @@
 
 pub mod claims;
 pub(super) mod dependencies;
+mod mounted;
 mod pod_resize;
 mod service;
 
@@ -39,13 +40,14 @@ use kube::api::{Patch, Preconditions};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Carries out the decision and applies the objects. Returns additional conditions; none if the VM has no valid plan.
+/// Carries out the decision and applies the objects. Returns additional conditions; none if the VM has no valid plan. `observed` gets
+/// the VM with the record of the PVCs of a new pod.
 ///
 /// # Errors
 /// If a write fails. Objects that were written are retained; the next reconcile continues from there.
 pub async fn apply(
     objects: Option<Objects>,
-    observed: &Observed,
+    observed: &mut Observed,
     decision: &Decision,
     ctx: &Context,
 ) -> Result<Vec<DesiredCondition>, Error> {
@@ -59,7 +61,7 @@ pub async fn apply(
 
 async fn apply_objects(
     objects: Objects,
-    observed: &Observed,
+    observed: &mut Observed,
     decision: &Decision,
     ctx: &Context,
 ) -> Result<Vec<DesiredCondition>, Error> {
@@ -80,7 +82,14 @@ async fn apply_objects(
 }
 
 /// Deletes the pod, or sets `spec.vm.state` to `Stopped`, if that is the decision. Neither needs another object.
-async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Result<(), Error> {
+///
+/// # Errors
+/// If a request fails.
+pub(super) async fn end_pod(
+    observed: &Observed,
+    decision: &Decision,
+    ctx: &Context,
+) -> Result<(), Error> {
     let writer = ctx.writer();
     match decision {
         Decision::Delete { uid, why } => {
@@ -90,9 +99,11 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
                 "the operator deletes the VM's pod for the reason in the field `why`"
             );
             ctx.states.deletes_pod(&observed.key(), uid);
-            // A pod that has started since the observation is not outdated.
+            // A pod that has started since the observation is kept.
             let resource_version = match why {
-                DeleteReason::Outdated => observed.own_pod().and_then(|pod| pod.resource_version()),
+                DeleteReason::Outdated | DeleteReason::OtherClaim => {
+                    observed.own_pod().and_then(|pod| pod.resource_version())
+                }
                 _ => None,
             };
             let unchanged = Preconditions {
@@ -128,9 +139,12 @@ async fn end_pod(observed: &Observed, decision: &Decision, ctx: &Context) -> Res
 /// Creates the pod. If a pod of this name exists already, the next reconcile decides about it.
 async fn create_pod(
     objects: &Objects<Applied>,
-    observed: &Observed,
+    observed: &mut Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
+    let mounted = mounted::mounted(objects, observed, ctx).await?;
+    // Before the pod: without the record, a PVC that is deleted under the pod would be replaced by an empty one.
+    report::record_volumes(observed, mounted, ctx).await?;
     let mut pod = objects.pod.clone();
     pod.annotations_mut().extend(objects.stage.annotations());
     let pod = objects::with_identity(objects::with_template_hash(pod), &objects.identity);

@@ -2,6 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `claims` | (pure) PVCs that are being deleted |
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
 //! | `running` | (pure) a running VM with a paused guest |
@@ -11,6 +12,7 @@
 //! | [`unnamed_disks`] | (pure) disks without a name: the position of such a disk selects its PVC |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
+mod claims;
 mod ending;
 pub mod ignored;
 pub mod media;
@@ -116,7 +118,9 @@ fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
 /// The blocking condition of a VM.
 #[must_use]
 pub fn explain(observed: &Observed) -> Option<Diagnosis> {
-    let any_pod = observed.pod.as_ref()?;
+    let Some(any_pod) = &observed.pod else {
+        return claims::waits_for_deletion(observed);
+    };
     let is_ending = any_pod.metadata.deletion_timestamp.is_some();
     let wanted = observed.desired_state() == State::Running;
     match observed.own_pod() {
@@ -127,6 +131,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
         None => Some(name_taken(any_pod)),
         Some(pod) if is_ending || !wanted => ending::explain(observed, pod),
         Some(pod) => ending::explain(observed, pod)
+            .or_else(|| claims::are_being_deleted(observed))
             .or_else(|| starting::explain(observed, pod, &claims(observed)))
             .or_else(|| starting::runner_is_silent(observed, pod))
             .or_else(|| running::explain(observed, pod)),

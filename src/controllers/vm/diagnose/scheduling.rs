@@ -161,6 +161,18 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
              minutes later, run kubectl delete pvc {name}; the operator creates the PVC again if imageRepository.create is true",
             claim.spec.access_modes.join(", ")
         )
+    } else if name == names::runner_data_claim(pod) {
+        format!(
+            "if the storage class provides no volumes of {}, set runnerDataPvc.size in the operator's ConfigMap. If the PVC is \
+             still Pending two minutes later, run kubectl delete pvc {name} and kubectl delete pod {pod}; the operator creates \
+             both again",
+            claim
+                .spec
+                .resources
+                .requested
+                .unwrap_or_default()
+                .to_quantity()
+        )
     } else if claim.spec.volume_mode.as_deref() == Some("Block") {
         format!(
             "if the storage class provides no block volumes, set volumeMode to Filesystem in the disk's \

@@ -2,7 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{self, ConditionReason, DesiredCondition};
-use crate::controllers::vm::observe;
+use crate::controllers::vm::claim_names;
 
 /// The condition of a VM with several unnamed disks: if one is removed or moved, another disk gets its PVC.
 #[must_use]
@@ -13,7 +13,7 @@ pub fn unnamed_disks(vm: &VirtualMachine) -> Option<DesiredCondition> {
         Some((i, name.is_none_or(str::is_empty)))
     });
     let unnamed: Vec<String> = templates
-        .zip(observe::disk_names(vm))
+        .zip(claim_names::disk_names(vm))
         .filter(|((_, is_unnamed), _)| *is_unnamed)
         .map(|((i, _), (disk, _))| {
             format!("spec.vm.disks[{i}].volumeClaimTemplate.metadata.name to {disk:?}")

@@ -37,16 +37,19 @@ pub async fn check(
     objects: Option<&Objects>,
     ctx: &Context,
 ) -> Result<Freshness, Error> {
-    if !depends_on_vm(observed, decision, objects) {
+    let creates_claim = objects.is_some_and(|objects| creates_claim(objects, observed));
+    if !creates_claim && !depends_on_vm(observed, decision, objects) {
         return Ok(Freshness::Current);
     }
     let Some(live) = read_live(observed, ctx).await? else {
         return Ok(Freshness::Stale);
     };
     let is_newer = match decision {
+        // The status has the PVCs that the VM has used. An empty PVC must not replace one of them.
+        _ if creates_claim => version(&live) > version(&*observed.vm),
         // This decision depends on the status, which reports whether the guest runs.
         Decision::Delete {
-            why: DeleteReason::Outdated,
+            why: DeleteReason::Outdated | DeleteReason::OtherClaim,
             ..
         } => version(&live) > version(&*observed.vm),
         // Other decisions do not depend on the status, which changes more often than the spec.
@@ -72,6 +75,12 @@ pub async fn read_live(
         .find::<VirtualMachine, _>(&observed.name())
         .await?;
     Ok(live.filter(|live| live.uid() == observed.vm.uid()))
+}
+
+/// Whether a PVC of the VM is going to be created.
+fn creates_claim(objects: &Objects, observed: &Observed) -> bool {
+    let mut claims = objects.disks.iter().chain([&objects.runner_data]);
+    claims.any(|claim| !observed.claims.contains_key(&claim.name_any()))
 }
 
 /// Whether the decision creates a pod, or deletes or reconfigures a pod that has not ended.

@@ -30,8 +30,8 @@ fn kept() -> BTreeMap<String, String> {
 pub(super) fn runner_data(plan: &Plan) -> PersistentVolumeClaim {
     let spec = PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-        resources: Some(storage("1Mi")),
-        storage_class_name: plan.runner_data_class.clone(),
+        resources: Some(storage(&plan.runner_data_settings.size.to_quantity())),
+        storage_class_name: plan.runner_data_settings.storage_class_name.clone(),
         ..PersistentVolumeClaimSpec::default()
     };
     PersistentVolumeClaim {

@@ -104,8 +104,15 @@ fn identity(plan: &Plan) -> PodIdentity {
         used_runner_data: plan
             .has_used_runner_data
             .then(|| plan.runner_data_claim.clone()),
+        user_data_source: user_data_source(plan),
         generated_instance: plan.generated_instance.clone(),
     }
+}
+
+fn user_data_source(plan: &Plan) -> Option<String> {
+    let mut sources = plan.seed_secrets.iter();
+    let (_, source) = sources.find(|(file, _)| *file == names::SEED_USER_DATA)?;
+    Some(format!("Secret {:?}, key {:?}", source.name, source.key))
 }
 
 /// The runner's configuration. It has no annotation with the operator's version: an upgrade of the operator would rewrite it for

@@ -5,11 +5,11 @@ use crate::api::quantity::Bytes;
 use crate::api::vm::{
     ClaimMetadata, ClaimSpec, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
 };
-use crate::controllers::vm::observe::{self, Observed};
-use crate::controllers::vm::plan::invalid;
+use crate::controllers::vm::claim_names;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::plan::{invalid, name_of_other_vm};
 use crate::controllers::vm::views::{ClaimView, owner_of};
 use crate::settings::VolumeMode;
-use kube::ResourceExt;
 
 /// A disk with a PVC.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,8 +20,10 @@ pub struct DiskPlan {
     pub claim: String,
     /// Labels and annotations of the PVC.
     pub metadata: ClaimMetadata,
-    /// Spec of the PVC.
+    /// Spec of the PVC. The volume mode is that of the present PVC, if there is one.
     pub spec: ClaimSpec,
+    /// The configured volume mode.
+    pub configured_mode: String,
     /// Form of the disk in the pod.
     pub place: Place,
     /// Differences between the existing PVC and the VM.
@@ -97,18 +99,15 @@ pub(super) fn disks(
     let disks = vm.spec.vm.disks.iter().enumerate();
     let templates = disks.filter_map(|(i, disk)| Some((i, disk.volume_claim_template.as_ref()?)));
     let mut plans: Vec<DiskPlan> = Vec::new();
-    for ((i, template), (name, claim)) in templates.zip(observe::disk_names(vm)) {
+    for ((i, template), (name, claim)) in templates.zip(claim_names::disk_names(vm)) {
         let field = format!("spec.vm.disks[{i}].volumeClaimTemplate");
         check_name(&format!("{field}.metadata.name"), &name, &plans)?;
         let claim = observed.claim_name(&name, claim);
         let present = observed.claims.get(&claim).map(AsRef::as_ref);
-        let owner = present.and_then(owner_of);
-        if let Some(owner) = owner.filter(|owner| *owner != vm.name_any()) {
+        if let Some(other) = observed.other_owner(&claim) {
             return invalid(
                 format!("{field}.metadata.name"),
-                format!(
-                    "the disk needs a PVC with the name {claim:?}, but this PVC belongs to VM {owner:?}"
-                ),
+                name_of_other_vm("the disk needs", &claim, &other),
                 "use another name for the disk",
             );
         }
@@ -126,6 +125,7 @@ pub(super) fn disks(
             metadata: template.metadata.clone().unwrap_or_default(),
             place,
             changes,
+            configured_mode: configured_mode(&template_spec, present, default_mode),
             spec,
         });
     }
@@ -167,6 +167,19 @@ fn with_mode(spec: ClaimSpec, present: Option<&ClaimView>, default_mode: VolumeM
         volume_mode: Some(mode.unwrap_or_else(|| default_mode.as_str().to_owned())),
         ..spec
     }
+}
+
+/// The configured volume mode. Earlier definitions of VMs wrote `Block` into templates without a mode, so `Block` agrees with each PVC.
+fn configured_mode(
+    spec: &ClaimSpec,
+    present: Option<&ClaimView>,
+    default_mode: VolumeMode,
+) -> String {
+    let mode = match spec.volume_mode.as_deref() {
+        Some("Block") => present.and_then(|claim| claim.spec.volume_mode.as_deref()),
+        mode => mode,
+    };
+    mode.unwrap_or(default_mode.as_str()).to_owned()
 }
 
 /// The form of the disk in the pod.
@@ -216,6 +229,10 @@ fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -
         }),
         _ => None,
     };
+    if present.status.phase == "Pending" && owner_of(present).is_some() {
+        // See [`super::outdated_claims`].
+        return Vec::new();
+    }
     let class = spec.storage_class_name.as_ref();
     // Earlier definitions of VMs wrote `Block` into templates without a mode.
     let mode = spec.volume_mode.as_ref().filter(|mode| *mode != "Block");

@@ -2,7 +2,9 @@
 
 use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::{Bytes, SizeError};
-use crate::api::vm::{CpuTopology, Forward, Machine, PageSize, Protocol, RAM_MAX, RAM_MIN};
+use crate::api::vm::{
+    CpuTopology, Forward, Machine, PCI_DEVICES_MAX, PageSize, Protocol, RAM_MAX, RAM_MIN,
+};
 use crate::controllers::vm::plan::invalid;
 use std::collections::BTreeSet;
 
@@ -14,6 +16,23 @@ pub(super) struct Sizes {
     pub maximum_ram: Bytes,
     /// At most `maximum_ram`. None means all memory.
     pub current_ram: Option<Bytes>,
+}
+
+/// Checks that the PCI bus has a slot for each network and disk.
+pub(super) fn check_devices(machine: &Machine) -> Result<(), Diagnosis> {
+    let disks = machine.disks.iter();
+    let disks = disks.filter(|disk| disk.volume_claim_template.is_some());
+    let count = machine.networks.len() + disks.count();
+    if count > PCI_DEVICES_MAX {
+        return invalid(
+            "spec.vm",
+            format!(
+                "the VM has {count} networks and disks with PVCs, but at most {PCI_DEVICES_MAX} are possible"
+            ),
+            "remove networks or disks",
+        );
+    }
+    Ok(())
 }
 
 /// The sizes of the machine. A stored machine may have sizes that the schema no longer admits.

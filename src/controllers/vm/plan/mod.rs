@@ -6,7 +6,9 @@
 mod config;
 mod disks;
 mod identity;
+mod lost_volumes;
 mod machine;
+mod outdated_claims;
 mod pod;
 mod rights;
 mod seed;
@@ -14,6 +16,7 @@ mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
 pub use machine::protocol;
+pub use outdated_claims::OutdatedClaim;
 pub use pod::{Placement, PodPlan};
 pub use rights::{Rights, Tun};
 pub use seed::RetainedInstance;
@@ -25,9 +28,10 @@ use crate::api::diagnosis::Diagnosis;
 use crate::api::runner::config::RunnerConfig;
 use crate::api::runner::identity::GeneratedInstance;
 use crate::api::vm::{Forward, LABEL_VALUE_LENGTH_MAX, SecretKeyRef, names};
+use crate::controllers::vm::claim_names;
 use crate::controllers::vm::fetch::{self, Fetch, Media};
 use crate::controllers::vm::images;
-use crate::controllers::vm::observe::{self, Observed};
+use crate::controllers::vm::observe::Observed;
 use crate::settings;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -63,8 +67,10 @@ pub struct Plan {
     pub runner_data_claim: String,
     /// Whether the VM has run since the PVC for runner data was created, so that a runner has written to the PVC.
     pub has_used_runner_data: bool,
-    /// Storage class of the PVC for runner data.
-    pub runner_data_class: Option<String>,
+    /// Storage class and size of the PVC for runner data.
+    pub runner_data_settings: settings::RunnerDataPvc,
+    /// PVCs without a volume that differ from the configuration.
+    pub outdated_claims: Vec<OutdatedClaim>,
     /// Name of the display Secret, if it exists or is going to be created.
     pub display_secret: Option<String>,
     /// Whether the operator creates the display Secret.
@@ -109,7 +115,9 @@ fn invalid<T>(
 pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan, Diagnosis> {
     let vm = &observed.vm;
     let spec = &vm.spec;
+    lost_volumes::check(observed)?;
     let name = checked_name(vm)?;
+    machine::check_devices(&spec.vm)?;
     let disks = disks::disks(observed, settings.disk_pvc.volume_mode)?;
     let forwards = machine::forwards(&spec.vm, spec.metrics_port)?;
     let sizes = machine::sizes(&spec.vm)?;
@@ -131,7 +139,16 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         config::hide_display(&mut config);
     }
     let runner_data_claim =
-        observed.claim_name(observe::RUNNER_DATA, names::runner_data_claim(&name));
+        observed.claim_name(claim_names::RUNNER_DATA, names::runner_data_claim(&name));
+    if let Some(other) = observed.other_owner(&runner_data_claim) {
+        return invalid(
+            "metadata.name",
+            name_of_other_vm("the runner data needs", &runner_data_claim, &other),
+            "create this VM again with another name",
+        );
+    }
+    let outdated_claims =
+        outdated_claims::outdated_claims(observed, &disks, &runner_data_claim, settings);
     let logging_properties = config::logging_properties(vm, settings).cloned();
     let config_file = config::file(&config);
     config::check_size(vm, &config_file, logging_properties.as_deref())?;
@@ -146,7 +163,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         has_cd_drive: observed.has_cd_drive(),
         has_used_runner_data: has_used(observed, &runner_data_claim),
         runner_data_claim,
-        runner_data_class: settings.runner_data_pvc.storage_class_name.clone(),
+        runner_data_settings: settings.runner_data_pvc.clone(),
         image_repository: image_repository(observed, settings),
         repository_is_read_only: repository_is_read_only(observed, settings),
         service: service::service(spec, spice_port, &forwards, &settings.load_balancer_service),
@@ -157,6 +174,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         logging_properties,
         retained_instance,
         disks,
+        outdated_claims,
         display_secret,
         generate_secret,
         fetches,
@@ -164,6 +182,11 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         spice_port,
         forwards,
     })
+}
+
+/// The problem of a PVC name that belongs to another VM.
+fn name_of_other_vm(need: &str, claim: &str, other: &str) -> String {
+    format!("{need} a PVC with the name {claim:?}, but this name belongs to VM {other:?}")
 }
 
 fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {

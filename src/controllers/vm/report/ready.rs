@@ -8,6 +8,7 @@ use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
 use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
+use kube::ResourceExt;
 use std::time::Duration;
 
 /// The desired condition `Ready`.
@@ -65,6 +66,9 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         ),
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
+        }
+        (None, Decision::Keep) if observed.is_being_deleted() => {
+            (ReadyReason::Deleting, deleting_vm(observed))
         }
         (None, Decision::StopAfterShutdown) => (ReadyReason::Stopped, AFTER_SHUTDOWN.to_owned()),
         _ if observed.desired_state() == State::Stopped => {
@@ -158,7 +162,23 @@ fn stopping(observed: &Observed, name: &str) -> (ReadyReason, String) {
     } else {
         format!("pod {name:?} is stopping{}", shutdown_time(observed, name))
     };
-    (ReadyReason::Stopping, message)
+    let deletion = if observed.is_being_deleted() {
+        format!("; {}", deleting_vm(observed))
+    } else {
+        String::new()
+    };
+    (ReadyReason::Stopping, message + &deletion)
+}
+
+/// The state of a VM object with a deletion time.
+fn deleting_vm(observed: &Observed) -> String {
+    match observed.vm.finalizers() {
+        [] => "the VM object is being deleted".to_owned(),
+        finalizers => format!(
+            "the VM object is being deleted when the controllers of its finalizers have removed them: {}",
+            finalizers.join(", ")
+        ),
+    }
 }
 
 /// The state of a VM while its pod is deleted for that reason.
@@ -171,6 +191,12 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
             format!(
                 "pod {name:?} is stopping for the restart that spec.vm.restartRequest requests; the operator then creates a \
                  new pod"
+            ),
+        ),
+        DeleteReason::OtherClaim => (
+            ReadyReason::Starting,
+            format!(
+                "a PVC of the VM was replaced before pod {name:?} has started; the operator replaces the pod"
             ),
         ),
         DeleteReason::Outdated => (

@@ -179,6 +179,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
         restarts: None,
         guest_shutdown: None,
         restart_request: None,
+        volumes: &[],
         retain_rejections: false,
     };
     let written = operator_status(&vm, &reported, now()).unwrap();
@@ -211,6 +212,7 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         restarts: None,
         guest_shutdown: None,
         restart_request: None,
+        volumes: &[],
         retain_rejections: false,
     };
     let written = operator_status(&vm, &reported(Some(&note)), now()).unwrap();

@@ -3,6 +3,14 @@
 use super::{Case, case};
 use serde_json::{Value, json};
 
+/// A machine with those numbers of networks, disks with PVCs, and CD drives.
+fn devices(networks: usize, disks: usize, cds: usize) -> Value {
+    let disks = vec![json!({"volumeClaimTemplate": {}}); disks];
+    let cds = vec![json!({"cdrom": {"image": ""}}); cds];
+    let (networks, disks) = (vec![json!({"user": {}}); networks], [disks, cds].concat());
+    json!({"networks": networks, "disks": disks})
+}
+
 pub fn cases() -> Vec<Case> {
     let sizes = json!([
         "8Gi",
@@ -34,7 +42,7 @@ pub fn cases() -> Vec<Case> {
         "1e99",
         "1000000000000000000Gi",
         "1000000000000000000 GiB",
-        "4097Ti",
+        "128Ti",
         "5 PiB",
         "16E"
     ]);
@@ -157,15 +165,21 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.maximumRam",
-            "at most 4Pi",
-            json!(["4Pi", "4096 TiB"]),
+            "at most 127Ti",
+            json!(["127Ti", "127 TiB"]),
             too_much.clone(),
         ),
         case(
             "spec.vm.currentRam",
-            "at most 4Pi",
+            "at most 127Ti",
             json!(["1Mi"]),
             too_much,
+        ),
+        case(
+            "spec.vm",
+            "too many networks and disks",
+            json!([devices(0, 23, 6), devices(1, 22, 0), devices(23, 0, 6)]),
+            json!([devices(0, 24, 0), devices(1, 23, 0), devices(12, 12, 0)]),
         ),
         case(
             "spec.vm",

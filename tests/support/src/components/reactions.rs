@@ -97,7 +97,7 @@ impl Cluster {
                 pods.flat_map(|(_, pod)| pod["spec"]["volumes"].as_array().into_iter().flatten());
             volumes.any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
         };
-        for _ in 0..300 {
+        for _ in 0..3000 {
             if !is_used() {
                 let free =
                     json!({"metadata": {"uid": claim["metadata"]["uid"], "finalizers": null}});
@@ -143,6 +143,9 @@ impl Cluster {
             return;
         }
         if pod["spec"]["nodeName"].is_null() {
+            if !self.has_claims(namespace, pod).await {
+                return;
+            }
             let binding = json!({
                 "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, "uid": pod["metadata"]["uid"]},
                 "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"},
@@ -193,6 +196,26 @@ impl Cluster {
             }
             self.report_as_runner(namespace, name, pod).await;
         }
+    }
+
+    /// Waits until all PVCs of the pod exist and none is being deleted. Returns false if the pod is gone before.
+    async fn has_claims(&self, namespace: &str, pod: &Value) -> bool {
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let names = volumes.filter_map(|it| it["persistentVolumeClaim"]["claimName"].as_str());
+        let names: Vec<&str> = names.collect();
+        let is_usable = |name: &&str| {
+            let claim = self.get(namespace, "PersistentVolumeClaim", name);
+            claim.is_some_and(|claim| claim["metadata"]["deletionTimestamp"].is_null())
+        };
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        while !names.iter().all(is_usable) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let present = self.get(namespace, "Pod", name);
+            if present.is_none_or(|present| present["metadata"]["uid"] != pod["metadata"]["uid"]) {
+                return false;
+            }
+        }
+        true
     }
 
     /// The VM with that UID. The watch of VMs may lag behind that of pods, and this pod causes no further call.

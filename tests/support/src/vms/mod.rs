@@ -120,7 +120,10 @@ fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     let Some(vm) = cluster.get(namespace, "VirtualMachine", "vm") else {
         return true;
     };
-    let is_ready = matches!(ready(Some(&vm)).as_str(), "Running" | "Stopped");
+    let is_ready = matches!(
+        ready(Some(&vm)).as_str(),
+        "Running" | "Stopped" | "DataMissing"
+    );
     is_ready && vm["status"]["observedGeneration"] == vm["metadata"]["generation"]
 }
 

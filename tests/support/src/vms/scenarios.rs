@@ -4,6 +4,7 @@ use super::{adopted, orphans};
 use crate::components::api;
 use crate::enumeration::run::Run;
 use crate::enumeration::{Scenario, Step};
+use crate::invariants::DELETED_BY_PERSON;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::DeleteParams;
@@ -120,12 +121,34 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     scenario("pod-deleted", RUNNING, &[Step::Act(delete_pod)], "Running"),
     scenario("delete", RUNNING, &[Step::Delete], ""),
+    Scenario {
+        says: Some(("VirtualMachine/vm", "PVC \\\"vm-system-disk\\\"")),
+        ..scenario(
+            "claim-deleted",
+            RUNNING,
+            &[Step::Act(delete_claim), Step::Act(delete_pod)],
+            "DataMissing",
+        )
+    },
     scenario("adopt", &[Step::Act(adopt)], &[Step::Start], "Running"),
     Scenario {
         spec: WITH_DISPLAY,
         ..scenario("namesake", &[Step::Act(leave_objects)], RUNNING, "Running")
     },
 ];
+
+/// A person deletes the PVC of the running VM.
+fn delete_claim<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let (kind, name) = ("PersistentVolumeClaim", "vm-system-disk");
+    async move {
+        let label = json!({"metadata": {"labels": {DELETED_BY_PERSON: ""}}});
+        let labelled = run.cluster.merge(kind, &run.namespace, name, "", label);
+        labelled.await.unwrap();
+        let claims = api(&run.cluster.client, kind, Some(&run.namespace));
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    .boxed()
+}
 
 /// QEMU crashes.
 fn crash<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {

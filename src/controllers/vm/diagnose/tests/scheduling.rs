@@ -119,7 +119,11 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
     is_explained(
         &failed,
         Reason::ProvisioningFailed,
-        &["no space left", "correct the provisioner"],
+        &[
+            "no space left",
+            "correct the provisioner",
+            "set runnerDataPvc.size",
+        ],
     );
     let lost = with_claim(refused, "vm-x-disk", "fast", "Lost");
     is_explained(&lost, Reason::ClaimLost, &["\"vm-x-disk\"", "restore"]);

@@ -1,0 +1,83 @@
+//! (pure) The names of the PVCs of VMs. Two VMs can generate the same name, because it consists of a VM's name and a disk's name.
+
+use crate::api::VirtualMachine;
+use crate::api::vm::{UsedVolume, names};
+use crate::controllers::vm::views::ClaimView;
+use kube::ResourceExt;
+
+/// The runner data's part of the name in [`names::legacy_claim`].
+pub const RUNNER_DATA: &str = "runner-data";
+
+/// Names of a VM's disks with PVCs, in order, with the names of the PVCs.
+#[must_use]
+pub fn disk_names(vm: &VirtualMachine) -> Vec<(String, String)> {
+    let templates = vm
+        .spec
+        .vm
+        .disks
+        .iter()
+        .filter_map(|disk| disk.volume_claim_template.as_ref());
+    let disks = templates.enumerate().map(|(n, template)| {
+        let name = template.metadata.as_ref().and_then(|m| m.name.as_deref());
+        let disk = names::disk(name, n);
+        let claim = names::disk_claim(&vm.name_any(), &disk);
+        (disk, claim)
+    });
+    disks.collect()
+}
+
+/// Names of the VM's PVCs, each with the name that an early Java VM-Operator has used.
+pub fn claim_names(vm: &VirtualMachine) -> impl Iterator<Item = [String; 2]> {
+    let name = vm.name_any();
+    let runner_data = (RUNNER_DATA.to_owned(), names::runner_data_claim(&name));
+    let all = disk_names(vm).into_iter().chain([runner_data]);
+    all.map(move |(disk, claim)| [names::legacy_claim(&name, &disk), claim])
+}
+
+/// Whether a PVC of the VM can have that name.
+#[must_use]
+pub fn generates(vm: &VirtualMachine, claim: &str) -> bool {
+    claim_names(vm).flatten().any(|name| name == claim)
+}
+
+/// A VM that generates a PVC name which another VM generates, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Contender<'a> {
+    /// The VM.
+    pub vm: &'a VirtualMachine,
+    /// Whether the VM has a pod. The pod names the PVC, also if the PVC does not exist.
+    pub has_pod: bool,
+}
+
+/// The VM to which the PVC name belongs if no label of a present PVC names a VM: the one that has used the present PVC, then one with a
+/// pod, then the oldest.
+#[must_use]
+pub fn holder<'a>(
+    contenders: &[Contender<'a>],
+    present: Option<&ClaimView>,
+) -> Option<&'a VirtualMachine> {
+    let used = present.and_then(used_volume);
+    let rank = |it: &&Contender| {
+        let has_used = used
+            .as_ref()
+            .is_some_and(|used| volumes_of(it.vm).contains(used));
+        let created = it.vm.metadata.creation_timestamp.as_ref().map(|it| it.0);
+        (!has_used, !it.has_pod, created, it.vm.uid())
+    };
+    contenders.iter().min_by_key(rank).map(|it| it.vm)
+}
+
+/// `status.volumes`
+#[must_use]
+pub fn volumes_of(vm: &VirtualMachine) -> &[UsedVolume] {
+    vm.status.as_ref().map_or(&[], |status| &status.volumes)
+}
+
+/// Name and UID of the PVC.
+#[must_use]
+pub fn used_volume(claim: &ClaimView) -> Option<UsedVolume> {
+    Some(UsedVolume {
+        claim_name: claim.metadata.name.clone()?,
+        uid: claim.metadata.uid.clone()?,
+    })
+}

@@ -1,0 +1,57 @@
+//! (pure) PVCs that are being deleted.
+
+use crate::api::conditions::ReadyReason as Reason;
+use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::State;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::views::ClaimView;
+use kube::ResourceExt;
+
+/// The blocking condition of a VM with a pod that uses such a PVC.
+pub(super) fn are_being_deleted(observed: &Observed) -> Option<Diagnosis> {
+    let claims = observed.terminating_volumes();
+    let name = claims.first()?.name_any();
+    let problem = format!(
+        "{} is being deleted, and exists only until the pod of the VM ends. The data is lost when the VM stops or restarts",
+        listed(&claims)
+    );
+    Some(Diagnosis::documented(
+        Reason::ClaimTerminating,
+        &problem,
+        &name,
+    ))
+}
+
+/// The blocking condition of a VM that starts after the end of such a PVC.
+pub(super) fn waits_for_deletion(observed: &Observed) -> Option<Diagnosis> {
+    let claims = observed.terminating_claims();
+    let name = claims.first()?.name_any();
+    let problem = format!(
+        "{} is being deleted, so the VM waits for the end of the deletion",
+        listed(&claims)
+    );
+    let finalizers: Vec<&str> = claims
+        .iter()
+        .flat_map(|claim| claim.finalizers())
+        .map(String::as_str)
+        .collect();
+    let delay = match finalizers.as_slice() {
+        [] => format!(
+            "if it takes long, end the other pods that use the PVC (kubectl describe pvc {name} shows them)"
+        ),
+        finalizers => format!(
+            "finalizers delay the deletion: {}. Check the controllers that remove these finalizers",
+            finalizers.join(", ")
+        ),
+    };
+    (observed.desired_state() == State::Running)
+        .then(|| Diagnosis::new(Reason::ClaimTerminating, problem, delay))
+}
+
+fn listed(claims: &[&ClaimView]) -> String {
+    let names: Vec<String> = claims
+        .iter()
+        .map(|claim| format!("PVC {:?}", claim.name_any()))
+        .collect();
+    names.join(" and ")
+}

@@ -1,0 +1,43 @@
+//! (pure) PVCs that the VM has used and that no longer exist.
+
+use crate::api::conditions::ReadyReason;
+use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::{UsedVolume, names};
+use crate::controllers::vm::observe::Observed;
+use kube::ResourceExt;
+
+/// The blocking condition of a VM that has lost a PVC.
+///
+/// # Errors
+/// If a PVC is lost.
+pub(super) fn check(observed: &Observed) -> Result<(), Diagnosis> {
+    let lost: Vec<&UsedVolume> = observed
+        .recorded
+        .iter()
+        .filter(|recorded| recorded.is_lost(&observed.vm))
+        .map(|recorded| &recorded.volume)
+        .collect();
+    let Some(first) = lost.first() else {
+        return Ok(());
+    };
+    let claims: Vec<String> = lost
+        .iter()
+        .map(|volume| format!("PVC {:?} (UID {})", volume.claim_name, volume.uid))
+        .collect();
+    let uids: Vec<&str> = lost.iter().map(|volume| volume.uid.as_str()).collect();
+    let (name, namespace) = (observed.name(), observed.vm.namespace().unwrap_or_default());
+    Err(Diagnosis::new(
+        ReadyReason::DataMissing,
+        format!(
+            "the VM has used {}, which no longer exists; the operator creates no empty PVC in its place",
+            claims.join(" and ")
+        ),
+        format!(
+            "create PVC {:?} from a backup, or from its PersistentVolume if that still exists. To start with a new, empty PVC \
+             instead: kubectl annotate --overwrite vm {name} -n {namespace} {}={}",
+            first.claim_name,
+            names::ANNOTATION_ACCEPT_LOSS,
+            uids.join(",")
+        ),
+    ))
+}
