@@ -43,8 +43,10 @@ pub fn generates(vm: &VirtualMachine, claim: &str) -> bool {
 /// A VM that generates a PVC name which another VM generates, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender<'a> {
-    /// The VM.
-    pub vm: &'a VirtualMachine,
+    /// Name of the VM.
+    pub name: &'a str,
+    /// The VM. `None` if only its pod still exists, so that it is unknown whether the pod names the PVC.
+    pub vm: Option<&'a VirtualMachine>,
     /// Whether the VM has a pod. The pod names the PVC, also if the PVC does not exist.
     pub has_pod: bool,
 }
@@ -52,19 +54,19 @@ pub struct Contender<'a> {
 /// The VM to which the PVC name belongs if no label of a present PVC names a VM: the one that has used the present PVC, then one with a
 /// pod, then the oldest.
 #[must_use]
-pub fn holder<'a>(
-    contenders: &[Contender<'a>],
-    present: Option<&ClaimView>,
-) -> Option<&'a VirtualMachine> {
+pub fn holder<'a>(contenders: &[Contender<'a>], present: Option<&ClaimView>) -> Option<&'a str> {
     let used = present.and_then(used_volume);
     let rank = |it: &&Contender| {
-        let has_used = used
-            .as_ref()
-            .is_some_and(|used| volumes_of(it.vm).contains(used));
-        let created = it.vm.metadata.creation_timestamp.as_ref().map(|it| it.0);
-        (!has_used, !it.has_pod, created, it.vm.uid())
+        let volumes = it.vm.map(volumes_of).unwrap_or_default();
+        let has_used = used.as_ref().is_some_and(|used| volumes.contains(used));
+        let created = it.vm.and_then(|vm| vm.metadata.creation_timestamp.as_ref());
+        let uid = it.vm.and_then(|vm| vm.metadata.uid.as_ref());
+        (!has_used, !it.has_pod, created.map(|it| it.0), uid.cloned())
     };
-    contenders.iter().min_by_key(rank).map(|it| it.vm)
+    // Without a PVC, nothing is lost if a pod without a VM is ignored.
+    let counts = |it: &&Contender| it.vm.is_some() || it.has_pod && present.is_some();
+    let contenders = contenders.iter().filter(counts);
+    contenders.min_by_key(rank).map(|it| it.name)
 }
 
 /// `status.volumes`

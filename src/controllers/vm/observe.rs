@@ -264,26 +264,34 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
 /// See [`Observed::rivals`].
 fn rivals(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
     let (key, mut rivals) = (ObjectKey::of(vm), BTreeMap::new());
-    let has_pod = |vm: &VirtualMachine| {
-        let pod = ctx.caches.pods.get(&ObjectKey::of(vm));
-        pod.is_some_and(|pod| owns(vm, &pod))
+    let has_pod = |name: &str| {
+        let pod = ctx.caches.pods.get(&key.sibling(name));
+        pod.is_some_and(|pod| owner_of(&*pod).as_deref() == Some(name) && !pod.has_ended())
     };
     for claim in claim_names(vm).flatten() {
         let others = names::vms_of_claim(&claim).filter(|other| *other != key.name());
-        let others = others.filter_map(|other| ctx.vms.get(&key.sibling(other)));
-        let others: Vec<_> = others.filter(|other| generates(other, &claim)).collect();
+        let others = others.map(|other| (other, ctx.vms.get(&key.sibling(other))));
+        let present = ctx.caches.claims.get(&ctx.key(&claim));
+        let is_unlabelled = present.as_deref().is_some_and(|it| owner_of(it).is_none());
+        let is_rival = |(other, vm): &(&str, Option<Arc<VirtualMachine>>)| match vm {
+            Some(vm) => generates(vm, &claim),
+            None => is_unlabelled && has_pod(other),
+        };
+        let others: Vec<_> = others.filter(is_rival).collect();
         if others.is_empty() {
             continue;
         }
-        let all = others.iter().map(AsRef::as_ref).chain([vm]);
-        let all = all.map(|vm| Contender {
+        let others = others.iter().map(|(name, vm)| (*name, vm.as_deref()));
+        let all = others.chain([(key.name(), Some(vm))]);
+        let all = all.map(|(name, vm)| Contender {
+            name,
             vm,
-            has_pod: has_pod(vm),
+            has_pod: has_pod(name),
         });
-        let present = ctx.caches.claims.get(&ctx.key(&claim));
         let holder = claim_names::holder(&all.collect::<Vec<_>>(), present.as_deref());
-        let other = holder.filter(|holder| holder.uid() != vm.uid());
-        rivals.insert(claim, other.map(|holder| holder.name_any()));
+        let other = holder.filter(|holder| *holder != key.name());
+        let other = other.map(str::to_owned);
+        rivals.insert(claim, other);
     }
     rivals
 }

@@ -134,16 +134,18 @@ impl Model {
         let present = world.known_claim.map(|claim| self.claim(n, claim));
         let other = 1 - n;
         let rival = world.known_vms[other].map(|it| self.vm(other, it));
-        let rival = rival.filter(|_| !self.lacks(Mutation::IgnoresRivals));
         let has_pod =
             |n: usize| world.pods[n].is_some() && !self.lacks(Mutation::IgnoresPodsOfRivals);
-        let first = rival.as_ref().map(|rival| {
-            let contenders = [(&vm, n), (rival, other)].map(|(vm, n)| Contender {
+        let is_rival = (rival.is_some() || has_pod(other)) && !self.lacks(Mutation::IgnoresRivals);
+        let first = is_rival.then(|| {
+            let contenders = [(Some(&vm), n), (rival.as_ref(), other)];
+            let contenders = contenders.map(|(vm, n)| Contender {
+                name: NAMES[n],
                 vm,
                 has_pod: has_pod(n),
             });
             let first = holder(&contenders, present.as_deref()).unwrap();
-            (first.metadata.name != vm.metadata.name).then(|| NAMES[other].to_owned())
+            (first != NAMES[n]).then(|| first.to_owned())
         });
         let volumes = vm.status.clone().unwrap().volumes.into_iter();
         let recorded = volumes.map(|volume| RecordedVolume {
@@ -347,9 +349,7 @@ impl Model {
                 });
                 steps.push(changed);
             }
-            // A limit: nothing tells that a PVC without labels belongs to a deleted VM whose guest still shuts down.
-            let is_unlabelled = world.claim.is_some_and(|claim| claim.label.is_none());
-            if world.vm_deletions > 0 && !is_unlabelled {
+            if world.vm_deletions > 0 {
                 changed = World {
                     vm_deletions: world.vm_deletions - 1,
                     ..world

@@ -12,7 +12,7 @@ pub(super) fn are_being_deleted(observed: &Observed) -> Option<Diagnosis> {
     let claims = observed.terminating_volumes();
     let name = claims.first()?.name_any();
     let problem = format!(
-        "{} is being deleted, and exists only until the pod of the VM ends. The data is lost when the VM stops or restarts",
+        "a deletion of {} is in progress. The data exists until the pod of the VM ends, and is lost when the VM stops or restarts",
         listed(&claims)
     );
     Some(Diagnosis::documented(
@@ -27,7 +27,7 @@ pub(super) fn waits_for_deletion(observed: &Observed) -> Option<Diagnosis> {
     let claims = observed.terminating_claims();
     let name = claims.first()?.name_any();
     let problem = format!(
-        "{} is being deleted, so the VM waits for the end of the deletion",
+        "a deletion of {} is in progress, and the VM starts when it is complete",
         listed(&claims)
     );
     let finalizers: Vec<&str> = claims
