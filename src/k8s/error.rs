@@ -44,7 +44,7 @@ pub enum Error {
         next: String,
     },
     /// An object was deleted or replaced since the observation, so the next reconcile decides.
-    #[error("{kind} {name} was deleted or replaced while the operator has used it")]
+    #[error("{kind} {name} was deleted or replaced after the operator had read it")]
     Changed {
         /// Kind of the object.
         kind: &'static str,

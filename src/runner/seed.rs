@@ -71,9 +71,9 @@ pub fn unknown_header(source: &str) -> Problem {
     Problem::new(
         ConditionReason::UnknownHeader,
         format!(
-            "the user data in {source} begin with none of the headers that cloud-init and cloudbase-init know, so the guest \
-             ignores the data; begin the first line with #cloud-config, #!, #include, #cloud-boothook, #part-handler, \
-             ## template: jinja, Content-Type:, MIME-Version:, #ps1, #ps1_sysnative, <powershell> or rem cmd, and restart the VM"
+            "the user data in {source} begin with none of the headers that cloud-init and cloudbase-init know, so both \
+             ignore the data; begin the first line with one of {}, and restart the VM",
+            USER_DATA_HEADERS.join(", ")
         ),
     )
 }

@@ -40,6 +40,14 @@ pub fn generates(vm: &VirtualMachine, claim: &str) -> bool {
     claim_names(vm).flatten().any(|name| name == claim)
 }
 
+/// Whether the VM needs that name: it creates such a PVC, or it uses the present one.
+#[must_use]
+pub fn needs(vm: &VirtualMachine, claim: &str, present: Option<&ClaimView>) -> bool {
+    let used = present.and_then(used_volume);
+    claim_names(vm).any(|[legacy, name]| name == claim || present.is_some() && legacy == claim)
+        || used.is_some_and(|used| volumes_of(vm).contains(&used))
+}
+
 /// A VM that generates a PVC name which another VM generates, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender<'a> {
@@ -51,17 +59,23 @@ pub struct Contender<'a> {
     pub has_pod: bool,
 }
 
-/// The VM to which the PVC name belongs if no label of a present PVC names a VM: the one that has used the present PVC, then one with a
-/// pod, then the oldest.
+/// The VM to which the PVC name belongs if no label of a present PVC names a VM: the one that has used the present PVC, then one that has
+/// used an earlier PVC of this name, then one with a pod, then the oldest.
 #[must_use]
-pub fn holder<'a>(contenders: &[Contender<'a>], present: Option<&ClaimView>) -> Option<&'a str> {
+pub fn holder<'a>(
+    claim: &str,
+    contenders: &[Contender<'a>],
+    present: Option<&ClaimView>,
+) -> Option<&'a str> {
     let used = present.and_then(used_volume);
     let rank = |it: &&Contender| {
         let volumes = it.vm.map(volumes_of).unwrap_or_default();
         let has_used = used.as_ref().is_some_and(|used| volumes.contains(used));
+        let has_used_name = volumes.iter().any(|volume| volume.claim_name == claim);
         let created = it.vm.and_then(|vm| vm.metadata.creation_timestamp.as_ref());
         let uid = it.vm.and_then(|vm| vm.metadata.uid.as_ref());
-        (!has_used, !it.has_pod, created.map(|it| it.0), uid.cloned())
+        let order = (!has_used, !has_used_name, !it.has_pod);
+        (order, created.map(|it| it.0), uid.cloned())
     };
     // Without a PVC, nothing is lost if a pod without a VM is ignored.
     let counts = |it: &&Contender| it.vm.is_some() || it.has_pod && present.is_some();

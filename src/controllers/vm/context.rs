@@ -40,8 +40,8 @@ pub struct Context {
     pub download_progress: ProgressCache,
     /// Generates passwords.
     pub random_password: fn() -> String,
-    /// Held while objects of a VM are applied that generates the PVC name of another VM. So no PVC of that name is created between the last
-    /// check of a PVC and the creation of the pod that names it.
+    /// Held while the operator applies the objects of a VM that shares a generated PVC name with another VM. So no PVC of that name is
+    /// created between the last check of a PVC and the creation of the pod that names it.
     pub contested_names: tokio::sync::Mutex<()>,
     /// VMs that cannot be decoded, by name.
     undecodable: Mutex<BTreeMap<String, InvalidObject>>,

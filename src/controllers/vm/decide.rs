@@ -107,6 +107,8 @@ impl Decision {
                         .max(Duration::from_millis(1)),
                 )
             }
+            // The end of the image repository is reported to VMs with images by URL only.
+            Self::Wait(WaitFor::ClaimEnd) => Outcome::Recheck(Duration::from_secs(60)),
             // The watch usually triggers the next reconcile, because the status has just been written.
             Self::Remember(_) | Self::StopAfterShutdown => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,

@@ -70,6 +70,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::Store;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::MutexGuard;
 
 /// Internal errors of the API server in a row after which the status of the VM reports them.
 const INTERNAL_ERRORS_MIN: u32 = 3;
@@ -129,14 +130,11 @@ pub fn watch(
 /// # Errors
 /// If a request fails. A rejection by the API server is reported in the status before it is returned.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
-    let mut observed = observe_all(vm.clone(), ctx).await?;
+    let observed = observe::observe(vm, ctx);
+    let (observed, turn) = take_turn(observed, ctx).await;
+    let mut observed = read_more(observed, ctx).await?;
     if observed.is_being_deleted() {
         return reconcile_deleted(&observed, ctx).await;
-    }
-    let mut turn = None;
-    if !observed.rivals.is_empty() {
-        turn = Some(ctx.contested_names.lock().await);
-        observed = observe_all(vm, ctx).await?;
     }
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let objects = plan.as_ref().ok().map(objects::build);
@@ -213,10 +211,20 @@ async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome
     }
 }
 
-/// Observes the VM. Resets the status if the runner has exited. Adds information that is not in the stores: the progress of
-/// downloads, and warnings about the pod and the PVCs.
-async fn observe_all(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Observed, Error> {
-    let observed = confirm_idle(observe::observe(vm, ctx), ctx).await?;
+/// Waits until no other VM with a shared PVC name is reconciled, and observes the VM again. See [`Context::contested_names`].
+async fn take_turn(observed: Observed, ctx: &Context) -> (Observed, Option<MutexGuard<'_, ()>>) {
+    if observed.rivals.is_empty() {
+        return (observed, None);
+    }
+    let turn = ctx.contested_names.lock().await;
+    let newest = ctx.vms.get(&observed.key()).unwrap_or(observed.vm);
+    (observe::observe(newest, ctx), Some(turn))
+}
+
+/// Resets the status if the runner has exited. Adds information that is not in the stores: the progress of downloads, and warnings
+/// about the pod and the PVCs.
+async fn read_more(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+    let observed = confirm_idle(observed, ctx).await?;
     let evidence = observed.recorded.iter();
     let evidence = evidence.filter_map(|it| Some((it.volume.uid.clone(), it.evidence?)));
     ctx.states
@@ -299,7 +307,7 @@ async fn report_all(
         (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),
         (Ok(plan), Ok(conditions)) => diagnose::media::explain(decision, conditions)
             .or_else(|| diagnose::explain(observed))
-            .map(|problem| plan.or_outdated_claim(problem)),
+            .map(|problem| plan.with_outdated_claim(problem)),
     };
     // Without a plan or after an error, the additional conditions are unknown and kept.
     let conditions = applied.ok().filter(|_| plan.is_ok()).map(|conditions| {

@@ -2,7 +2,7 @@
 
 use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
-use crate::controllers::vm::claim_names::{self, Contender, claim_names, generates};
+use crate::controllers::vm::claim_names::{self, Contender, claim_names, needs};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
@@ -179,19 +179,19 @@ impl Observed {
     #[must_use]
     pub fn has_other_claim(&self) -> bool {
         let name = self.name();
-        let mut recorded = self.recorded.iter();
+        let is_named =
+            |it: &&RecordedVolume| claim_names::generates(&self.vm, &it.volume.claim_name);
+        let mut recorded = self.recorded.iter().filter(is_named);
         recorded.any(|recorded| recorded.is_gone() || recorded.has_other_owner(&name))
     }
 
     /// The PVCs of the VM's pod that are being deleted.
     #[must_use]
     pub fn terminating_volumes(&self) -> Vec<&ClaimView> {
-        let recorded = self.recorded.iter();
-        let recorded = recorded.filter_map(|recorded| recorded.present.as_ref());
-        // Pods of earlier versions have no record.
-        let of_spec = self.claims.values();
-        let of_spec = of_spec.filter(|_| self.recorded.is_empty());
-        terminating(recorded.chain(of_spec))
+        let name = self.name();
+        let is_own =
+            |claim: &&Arc<ClaimView>| owner_of(&***claim).is_none_or(|owner| owner == name);
+        terminating(self.claims.values().filter(is_own))
     }
 
     /// The PVCs of a new pod that are being deleted.
@@ -268,13 +268,17 @@ fn rivals(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>
         let pod = ctx.caches.pods.get(&key.sibling(name));
         pod.is_some_and(|pod| owner_of(&*pod).as_deref() == Some(name) && !pod.has_ended())
     };
-    for claim in claim_names(vm).flatten() {
+    for (n, claim) in claim_names(vm).flatten().enumerate() {
+        let present = ctx.caches.claims.get(&ctx.key(&claim));
+        // The first of two names is that of early Java VM-Operators. It is never created.
+        if n % 2 == 0 && present.is_none() {
+            continue;
+        }
         let others = names::vms_of_claim(&claim).filter(|other| *other != key.name());
         let others = others.map(|other| (other, ctx.vms.get(&key.sibling(other))));
-        let present = ctx.caches.claims.get(&ctx.key(&claim));
         let is_unlabelled = present.as_deref().is_some_and(|it| owner_of(it).is_none());
         let is_rival = |(other, vm): &(&str, Option<Arc<VirtualMachine>>)| match vm {
-            Some(vm) => generates(vm, &claim),
+            Some(vm) => needs(vm, &claim, present.as_deref()),
             None => is_unlabelled && has_pod(other),
         };
         let others: Vec<_> = others.filter(is_rival).collect();
@@ -288,7 +292,7 @@ fn rivals(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>
             vm,
             has_pod: has_pod(name),
         });
-        let holder = claim_names::holder(&all.collect::<Vec<_>>(), present.as_deref());
+        let holder = claim_names::holder(&claim, &all.collect::<Vec<_>>(), present.as_deref());
         let other = holder.filter(|holder| *holder != key.name());
         let other = other.map(str::to_owned);
         rivals.insert(claim, other);

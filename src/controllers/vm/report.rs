@@ -66,6 +66,7 @@ pub async fn report(
         guest_shutdown: guest_shutdown(vm, decision),
         restart_request: restart::carried_out(observed, created),
         volumes: &volumes,
+        records_volumes: !observed.recorded.is_empty(),
         retain_rejections: ctx
             .states
             .keeps_message(&observed.key(), (ctx.cluster.instant)()),
@@ -127,6 +128,7 @@ pub async fn record_volumes(
         guest_shutdown: guest_shutdown(vm, &Decision::Create),
         restart_request: restart::carried_out(observed, false),
         volumes: &volumes::with_mounted(volumes::retained(observed), mounted),
+        records_volumes: true,
         retain_rejections: false,
     };
     let before = conditions::find(observed.conditions(), conditions::READY);
@@ -214,6 +216,8 @@ pub struct OperatorFields<'a> {
     pub restart_request: Option<i64>,
     /// The PVCs that pods of the VM have mounted.
     pub volumes: &'a [UsedVolume],
+    /// Whether a difference of the volumes alone is written. An upgrade of the operator writes no status of all running VMs.
+    pub records_volumes: bool,
     /// Whether a rejection retains its message if only the message differs.
     pub retain_rejections: bool,
 }
@@ -232,6 +236,7 @@ pub fn operator_status(
         guest_shutdown,
         restart_request,
         volumes,
+        records_volumes,
         retain_rejections,
     } = *fields;
     let present_conditions = present(vm)
@@ -265,7 +270,7 @@ pub fn operator_status(
             && status.restarts.as_ref() == restarts
             && status.guest_shutdown == guest_shutdown
             && status.observed_restart_request == restart_request
-            && status.volumes == volumes
+            && (status.volumes == volumes || !records_volumes)
     });
     let is_present = conditions
         .iter()

@@ -1,5 +1,5 @@
-//! The remembered state of each VM. It is lost with the process: only retry delays, one metric, and the distinction between pods deleted
-//! by the operator and by others depend on it.
+//! The remembered state of each VM. It is lost with the process: retry delays, one metric, the distinction between pods deleted by the
+//! operator and by others, and the acceptance of a deleted PVC by its deletion while the VM is stopped depend on it.
 
 use crate::controllers::vm::volumes::DeletionEvidence;
 use crate::k8s::key::ObjectKey;

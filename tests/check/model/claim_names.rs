@@ -144,7 +144,7 @@ impl Model {
                 vm,
                 has_pod: has_pod(n),
             });
-            let first = holder(&contenders, present.as_deref()).unwrap();
+            let first = holder(CLAIM, &contenders, present.as_deref()).unwrap();
             (first != NAMES[n]).then(|| first.to_owned())
         });
         let volumes = vm.status.clone().unwrap().volumes.into_iter();

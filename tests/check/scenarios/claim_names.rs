@@ -113,3 +113,52 @@ async fn claim_that_was_replaced_for_another_vm_is_found_by_a_live_read() {
         "{requests:?}"
     );
 }
+
+#[tokio::test]
+async fn name_of_a_lost_claim_remains_with_the_vm_that_has_used_it() {
+    let world = world(1);
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
+    let metadata = json!({"name": CLAIM, "namespace": "ns", "labels": labels});
+    world.api.put(CLAIMS, json!({"metadata": metadata}));
+    settle(&world).await;
+    world.api.remove(PODS, "vm");
+    world.api.remove(CLAIMS, CLAIM);
+    settle(&world).await;
+    assert_eq!(reasons(&world), ["DataMissing", "InvalidSpec"]);
+    assert_eq!(world.api.get(CLAIMS, CLAIM), None);
+    let restored = json!({"name": CLAIM, "namespace": "ns"});
+    world.api.put(CLAIMS, json!({"metadata": restored}));
+    settle(&world).await;
+    assert_eq!(reasons(&world), ["Starting", "InvalidSpec"]);
+}
+
+#[tokio::test]
+async fn claim_of_a_removed_disk_can_be_given_to_another_vm() {
+    let world = world(1);
+    world.api.put(
+        CLAIMS,
+        json!({"metadata": {"name": CLAIM, "namespace": "ns"}}),
+    );
+    settle(&world).await;
+    assert_eq!(reasons(&world), ["InvalidSpec", "Starting"]);
+    world.api.change(VMS, "vm-block", |vm| {
+        vm["spec"]["vm"]["disks"] = json!([]);
+        vm["metadata"]["generation"] = 2.into();
+    });
+    settle(&world).await;
+    assert_eq!(
+        reasons(&world)[0],
+        "InvalidSpec",
+        "vm-block has used the PVC"
+    );
+    let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
+    world
+        .api
+        .change(CLAIMS, CLAIM, |claim| claim["metadata"]["labels"] = labels);
+    world.api.remove(PODS, "vm-block");
+    settle(&world).await;
+    assert_eq!(reasons(&world), ["Starting"; 2]);
+    let pod = world.api.get(PODS, "vm-block").unwrap();
+    settle(&world).await;
+    assert_eq!(world.api.get(PODS, "vm-block"), Some(pod));
+}

@@ -189,12 +189,15 @@ async fn claims_are_recorded_before_the_pod_is_created() {
 }
 
 #[tokio::test]
-async fn claims_of_a_vm_that_runs_at_an_upgrade_are_recorded() {
+async fn claims_of_a_vm_that_runs_at_an_upgrade_are_recorded_with_the_next_write() {
     let world = running().await;
     let before = recorded(&world);
     world.api.change(VMS, "vm", |vm| {
         vm["status"].as_object_mut().unwrap().remove("volumes");
     });
+    world.deliver();
+    assert_eq!(world.step().await, [""; 0]);
+    world.edit(|machine| machine["powerdownTimeout"] = 30.into());
     world.settle().await;
     assert_eq!(recorded(&world), before);
 }
@@ -334,6 +337,12 @@ async fn pending_claim_that_differs_from_a_corrected_vm_is_named_with_both_value
     settle(&world).await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "ClaimPending");
+    let conditions = world.vm().status.unwrap().conditions;
+    let in_sync = conditions
+        .iter()
+        .find(|it| it.type_ == "DisksInSync")
+        .unwrap();
+    assert_eq!(in_sync.reason, "ClaimImmutable");
     for text in [
         "storageClassName \"wrong\" instead of \"right\"",
         "contains no data",

@@ -229,21 +229,25 @@ impl Cluster {
     /// UIDs of the deleted pods that had a node, the newest first.
     #[must_use]
     pub fn deleted_pods(&self, namespace: &str) -> Vec<String> {
+        self.deleted(namespace, |entry| {
+            entry.kind == "Pod" && entry.object["spec"]["nodeName"].is_string()
+        })
+    }
+
+    /// UIDs of the deleted PVCs, the newest first.
+    #[must_use]
+    pub fn deleted_claims(&self, namespace: &str) -> Vec<String> {
+        self.deleted(namespace, |entry| entry.kind == "PersistentVolumeClaim")
+    }
+
+    fn deleted(&self, namespace: &str, is_meant: impl Fn(&Entry) -> bool) -> Vec<String> {
         let seen = self.recorded.lock().unwrap();
-        let pods = seen
-            .history
-            .get(namespace)
-            .into_iter()
-            .flatten()
-            .filter(|entry| entry.kind == "Pod" && entry.deleted)
-            .filter(|entry| entry.object["spec"]["nodeName"].is_string());
-        pods.rev()
-            .filter_map(|pod| {
-                pod.object["metadata"]["uid"]
-                    .as_str()
-                    .map(ToOwned::to_owned)
-            })
-            .collect()
+        let history = seen.history.get(namespace).into_iter().flatten();
+        let deleted = history.filter(|entry| entry.deleted && is_meant(entry));
+        let uids = deleted
+            .rev()
+            .filter_map(|it| it.object["metadata"]["uid"].as_str());
+        uids.map(ToOwned::to_owned).collect()
     }
 
     /// The object with that name.

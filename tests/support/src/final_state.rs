@@ -16,6 +16,7 @@ pub fn content(cluster: &Cluster, namespace: &str) -> Content {
     plain(
         &cluster.present(namespace),
         &cluster.deleted_pods(namespace),
+        &cluster.deleted_claims(namespace),
         namespace,
     )
 }
@@ -25,6 +26,7 @@ pub fn content(cluster: &Cluster, namespace: &str) -> Content {
 fn plain(
     present: &BTreeMap<(&'static str, String), Value>,
     deleted_pods: &[String],
+    deleted_claims: &[String],
     namespace: &str,
 ) -> Content {
     let uid = |kind: &'static str| {
@@ -46,6 +48,8 @@ fn plain(
         .iter()
         .enumerate()
         .map(|(n, uid)| (uid.clone(), format!("UID-OF-POD-{}-BEFORE", n + 1)));
+    let claims = deleted_claims.iter().enumerate();
+    let claims = claims.map(|(n, uid)| (uid.clone(), format!("UID-OF-DELETED-PVC-{n}")));
     let present_ones = [("VirtualMachine", "UID-OF-VM"), ("Pod", "UID-OF-POD")];
     let present_ones = present_ones
         .into_iter()
@@ -59,7 +63,11 @@ fn plain(
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         Some((uid, format!("UID-OF-{kind}-{name}")))
     });
-    let names: Vec<(String, String)> = present_ones.chain(gone).chain(made_up).collect();
+    let names: Vec<(String, String)> = present_ones
+        .chain(gone)
+        .chain(claims)
+        .chain(made_up)
+        .collect();
     let plain = |((kind, name), object): (&(&'static str, String), &Value)| {
         let mut object = object.clone();
         if let Some(annotations) = object

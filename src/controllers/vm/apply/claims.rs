@@ -140,6 +140,13 @@ pub(super) async fn apply_changes(
                      {from:?}. Or rename the disk: the operator then creates a new PVC. The old PVC retains the data"
                 ),
             )),
+            ClaimChange::Recreate(outdated) => {
+                let (problem, next_step) = outdated.message(&ctx.namespace);
+                Some((
+                    ConditionReason::ClaimImmutable,
+                    format!("{problem}; {next_step}"),
+                ))
+            }
             ClaimChange::Shrink { to, from } => Some((
                 ConditionReason::ShrinkRefused,
                 format!(

@@ -99,13 +99,11 @@ pub(super) async fn end_pod(
                 "the operator deletes the VM's pod for the reason in the field `why`"
             );
             ctx.states.deletes_pod(&observed.key(), uid);
-            // A pod that has started since the observation is kept.
-            let resource_version = match why {
-                DeleteReason::Outdated | DeleteReason::OtherClaim => {
-                    observed.own_pod().and_then(|pod| pod.resource_version())
-                }
-                _ => None,
-            };
+            // Kept are a pod that has started since the observation, and one that the deletion of the VM has orphaned.
+            let is_conditional = observed.is_being_deleted()
+                || matches!(why, DeleteReason::Outdated | DeleteReason::OtherClaim);
+            let pod = observed.own_pod().filter(|_| is_conditional);
+            let resource_version = pod.and_then(|pod| pod.resource_version());
             let unchanged = Preconditions {
                 resource_version,
                 ..only_uid(uid)

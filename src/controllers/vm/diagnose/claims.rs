@@ -12,7 +12,8 @@ pub(super) fn are_being_deleted(observed: &Observed) -> Option<Diagnosis> {
     let claims = observed.terminating_volumes();
     let name = claims.first()?.name_any();
     let problem = format!(
-        "a deletion of {} is in progress. The data exists until the pod of the VM ends, and is lost when the VM stops or restarts",
+        "a deletion of {} is in progress. The data is lost when the VM stops or restarts, unless the PersistentVolume has the \
+         reclaim policy Retain",
         listed(&claims)
     );
     Some(Diagnosis::documented(

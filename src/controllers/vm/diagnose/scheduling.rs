@@ -164,8 +164,7 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
     } else if name == names::runner_data_claim(pod) {
         format!(
             "if the storage class provides no volumes of {}, set runnerDataPvc.size in the operator's ConfigMap. If the PVC is \
-             still Pending two minutes later, run kubectl delete pvc {name} and kubectl delete pod {pod}; the operator creates \
-             both again",
+             still Pending two minutes later, run kubectl delete pvc {name}; the operator creates the PVC again",
             claim
                 .spec
                 .resources

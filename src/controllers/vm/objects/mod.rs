@@ -78,6 +78,7 @@ pub fn build(plan: &Plan) -> Objects {
                     .iter()
                     .map(|change| (disk.claim.clone(), change.clone()))
             })
+            .chain(outdated_claims(plan))
             .collect(),
         display_secret: plan.generate_secret.then(|| display_secret(plan)),
         service: plan
@@ -88,6 +89,11 @@ pub fn build(plan: &Plan) -> Objects {
         identity: identity(plan),
         stage: Prepared,
     }
+}
+
+fn outdated_claims(plan: &Plan) -> impl Iterator<Item = (String, ClaimChange)> {
+    let outdated = plan.outdated_claims.iter().filter(|it| it.must_be_new);
+    outdated.map(|it| (it.name.clone(), ClaimChange::Recreate(it.clone())))
 }
 
 fn identity(plan: &Plan) -> PodIdentity {

@@ -7,8 +7,9 @@ use crate::api::vm::{
 };
 use crate::controllers::vm::claim_names;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::plan::{invalid, name_of_other_vm};
-use crate::controllers::vm::views::{ClaimView, owner_of};
+use crate::controllers::vm::plan::outdated_claims::is_replaceable;
+use crate::controllers::vm::plan::{OutdatedClaim, invalid, name_of_other_vm};
+use crate::controllers::vm::views::ClaimView;
 use crate::settings::VolumeMode;
 
 /// A disk with a PVC.
@@ -59,6 +60,8 @@ pub enum ClaimChange {
         /// The requested size of the PVC.
         from: String,
     },
+    /// Other values for a PVC without a volume.
+    Recreate(OutdatedClaim),
     /// Another value of an immutable field.
     Never {
         /// The field of the PVC.
@@ -229,7 +232,7 @@ fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -
         }),
         _ => None,
     };
-    if present.status.phase == "Pending" && owner_of(present).is_some() {
+    if is_replaceable(present) {
         // See [`super::outdated_claims`].
         return Vec::new();
     }

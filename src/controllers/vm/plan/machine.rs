@@ -18,12 +18,12 @@ pub(super) struct Sizes {
     pub current_ram: Option<Bytes>,
 }
 
-/// Checks that the PCI bus has a slot for each network and disk.
-pub(super) fn check_devices(machine: &Machine) -> Result<(), Diagnosis> {
+/// Checks that the PCI bus has a slot for each network and disk. A stored VM without a cloud-init seed can have one more.
+pub(super) fn check_devices(machine: &Machine, has_seed: bool) -> Result<(), Diagnosis> {
     let disks = machine.disks.iter();
     let disks = disks.filter(|disk| disk.volume_claim_template.is_some());
     let count = machine.networks.len() + disks.count();
-    if count > PCI_DEVICES_MAX {
+    if count > PCI_DEVICES_MAX + usize::from(!has_seed) {
         return invalid(
             "spec.vm",
             format!(

@@ -117,7 +117,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let spec = &vm.spec;
     lost_volumes::check(observed)?;
     let name = checked_name(vm)?;
-    machine::check_devices(&spec.vm)?;
+    machine::check_devices(&spec.vm, spec.cloud_init.is_some())?;
     let disks = disks::disks(observed, settings.disk_pvc.volume_mode)?;
     let forwards = machine::forwards(&spec.vm, spec.metrics_port)?;
     let sizes = machine::sizes(&spec.vm)?;
@@ -186,7 +186,10 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
 
 /// The problem of a PVC name that belongs to another VM.
 fn name_of_other_vm(need: &str, claim: &str, other: &str) -> String {
-    format!("{need} a PVC with the name {claim:?}, but this name belongs to VM {other:?}")
+    format!(
+        "{need} a PVC with the name {claim:?}, but this name belongs to VM {other:?}, by the labels of the PVC or because VM {other:?} \
+         had it first"
+    )
 }
 
 fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {

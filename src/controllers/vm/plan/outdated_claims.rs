@@ -7,7 +7,7 @@ use crate::api::quantity::Bytes;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::{DiskPlan, Plan};
-use crate::controllers::vm::views::{ClaimView, owner_of};
+use crate::controllers::vm::views::ClaimView;
 use crate::settings;
 use kube::ResourceExt;
 
@@ -18,6 +18,8 @@ pub struct OutdatedClaim {
     pub name: String,
     /// The differences, in the words of messages.
     pub differences: String,
+    /// Whether only a new PVC can have the configuration. The size of a PVC with a volume can grow.
+    pub must_be_new: bool,
 }
 
 /// A field of a PVC: its name, the value of the PVC, and the configured one. `None` leaves the value to Kubernetes.
@@ -74,11 +76,7 @@ fn compare(
     size: Option<Bytes>,
     other: Field,
 ) -> Option<OutdatedClaim> {
-    let app = present.labels().get(names::LABEL_NAME);
-    // Users configure their own PVCs as they like.
-    let is_created_by_operator =
-        owner_of(present).is_some() || app.is_some_and(|app| app == names::MANAGED_BY);
-    if present.status.phase != "Pending" || !is_created_by_operator {
+    if !is_replaceable(present) {
         return None;
     }
     let spec = &present.spec;
@@ -92,32 +90,36 @@ fn compare(
         ("size", size_of_present, size.map(Bytes::to_quantity)),
         other,
     ];
-    let differences: Vec<String> = fields
+    let differences: Vec<(&str, String)> = fields
         .into_iter()
         .filter_map(|(name, present, wanted)| {
             let (present, wanted) = (present?, wanted?);
-            (present != wanted).then(|| format!("{name} {present:?} instead of {wanted:?}"))
+            let difference = format!("{name} {present:?} instead of {wanted:?}");
+            (present != wanted).then_some((name, difference))
         })
         .collect();
+    let must_be_new = differences.iter().any(|(name, _)| *name != "size");
+    let differences: Vec<String> = differences.into_iter().map(|(_, text)| text).collect();
     (!differences.is_empty()).then(|| OutdatedClaim {
         name: present.name_any(),
         differences: differences.join(", "),
+        must_be_new,
     })
 }
 
-impl Plan {
-    /// The blocking condition of a VM that waits for a volume: an outdated PVC, which can be the cause, else `problem`.
+/// Whether the operator has created the PVC, and it has no volume yet. Users configure their own PVCs as they like.
+pub(super) fn is_replaceable(claim: &ClaimView) -> bool {
+    let label = |name| claim.labels().get(name).map(String::as_str);
+    let by_operator = label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
+        || label(names::LABEL_NAME) == Some(names::MANAGED_BY);
+    by_operator && claim.status.phase == "Pending"
+}
+
+impl OutdatedClaim {
+    /// The problem and the next step, in the words of messages.
     #[must_use]
-    pub fn or_outdated_claim(&self, problem: Diagnosis) -> Diagnosis {
-        let is_about_claims = matches!(
-            problem.reason,
-            Reason::ClaimPending | Reason::ProvisioningFailed | Reason::Unschedulable
-        );
-        let Some(OutdatedClaim { name, differences }) =
-            self.outdated_claims.first().filter(|_| is_about_claims)
-        else {
-            return problem;
-        };
+    pub fn message(&self, namespace: &str) -> (String, String) {
+        let (name, differences) = (&self.name, &self.differences);
         let problem = format!(
             "PVC {name:?} was created before a change of the configuration, and has {differences}. It never had a volume, so it \
              contains no data"
@@ -128,9 +130,28 @@ impl Plan {
             ""
         };
         let next_step = format!(
-            "run kubectl delete pvc {name} -n {}; the operator then creates it again{condition}",
-            self.namespace
+            "run kubectl delete pvc {name} -n {namespace}; the operator then creates it again{condition}"
         );
-        Diagnosis::new(Reason::ClaimPending, problem, next_step)
+        (problem, next_step)
+    }
+}
+
+impl Plan {
+    /// The blocking condition of a VM that waits for a volume, with the outdated PVC that can be the cause.
+    #[must_use]
+    pub fn with_outdated_claim(&self, problem: Diagnosis) -> Diagnosis {
+        let is_about_claims = matches!(
+            problem.reason,
+            Reason::ClaimPending | Reason::ProvisioningFailed
+        );
+        let Some(claim) = self.outdated_claims.first().filter(|_| is_about_claims) else {
+            return problem;
+        };
+        let (outdated, next_step) = claim.message(&self.namespace);
+        Diagnosis {
+            problem: format!("{outdated}. Its state: {}", problem.problem),
+            next_step,
+            ..problem
+        }
     }
 }

@@ -196,7 +196,7 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
         DeleteReason::OtherClaim => (
             ReadyReason::Starting,
             format!(
-                "a PVC of the VM was replaced before pod {name:?} has started; the operator replaces the pod"
+                "a PVC of pod {name:?} is gone or belongs to another VM, and the pod has not started; the operator replaces the pod"
             ),
         ),
         DeleteReason::Outdated => (

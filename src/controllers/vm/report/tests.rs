@@ -180,6 +180,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
         guest_shutdown: None,
         restart_request: None,
         volumes: &[],
+        records_volumes: true,
         retain_rejections: false,
     };
     let written = operator_status(&vm, &reported, now()).unwrap();
@@ -213,6 +214,7 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         guest_shutdown: None,
         restart_request: None,
         volumes: &[],
+        records_volumes: true,
         retain_rejections: false,
     };
     let written = operator_status(&vm, &reported(Some(&note)), now()).unwrap();

@@ -1,19 +1,29 @@
 //! (pure) The entries of `status.volumes`.
 
 use crate::api::vm::UsedVolume;
-use crate::controllers::vm::claim_names::used_volume;
+use crate::controllers::vm::claim_names::{generates, used_volume};
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::views::owner_of;
 use crate::controllers::vm::volumes::RecordedVolume;
 
 /// The entries of `status.volumes` that remain, with those of a pod that was created before the operator recorded PVCs.
 #[must_use]
 pub fn retained(observed: &Observed) -> Vec<UsedVolume> {
-    if observed.recorded.is_empty() && observed.has_started() {
+    let name = observed.name();
+    if observed.recorded.is_empty() && observed.own_pod().is_some() {
         let claims = observed.claims.values().map(AsRef::as_ref);
-        return claims.filter_map(used_volume).collect();
+        let own = claims.filter(|claim| owner_of(*claim).is_none_or(|owner| owner == name));
+        return own.filter_map(used_volume).collect();
     }
-    let is_retained =
-        |recorded: &&RecordedVolume| !recorded.is_gone() || recorded.is_lost(&observed.vm);
+    let is_retained = |recorded: &&RecordedVolume| {
+        let is_needed = generates(&observed.vm, &recorded.volume.claim_name);
+        match (recorded.is_gone(), is_needed) {
+            // An entry whose PVC was replaced ends with the next pod. Until then, the name belongs to this VM.
+            (true, true) => recorded.present.is_some() || recorded.is_lost(&observed.vm),
+            (true, false) => false,
+            (false, is_needed) => is_needed || !recorded.has_other_owner(&name),
+        }
+    };
     let retained = observed.recorded.iter().filter(is_retained);
     retained.map(|recorded| recorded.volume.clone()).collect()
 }

@@ -361,6 +361,7 @@ impl From<VmView> for VirtualMachine {
         spec.vm.networks.shrink_to_fit();
         if let Some(status) = &mut status {
             status.conditions.shrink_to_fit();
+            status.volumes.shrink_to_fit();
         }
         Self {
             metadata,

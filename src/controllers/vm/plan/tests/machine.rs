@@ -128,7 +128,7 @@ fn huge_pages_are_asked_for_apart_and_the_memory_must_be_a_whole_number_of_them(
 fn stored_vm_with_more_disks_than_pci_slots_is_invalid() {
     let disks = |n: usize| vec![json!({"volumeClaimTemplate": {}}); n];
     let networks = json!([{"user": {}}]);
-    assert!(planned(json!({"disks": disks(22), "networks": networks})).is_ok());
-    let too_many = json!({"disks": disks(23), "networks": networks});
+    assert!(planned(json!({"disks": disks(23), "networks": networks})).is_ok());
+    let too_many = json!({"disks": disks(24), "networks": networks});
     assert_eq!(invalid_field(too_many), "spec.vm");
 }
