@@ -331,6 +331,7 @@ mod tests {
         plain(
             &BTreeMap::from(present),
             &[format!("{n}-first"), format!("{n}-zeroth")],
+            &[],
             "a-namespace",
         )
     }
