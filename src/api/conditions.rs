@@ -35,7 +35,7 @@ pub const STORAGE_HEALTHY: &str = "StorageHealthy";
 pub const MEDIA_READY: &str = "MediaReady";
 /// Condition: the TPM of the VM runs. Reported by the runner while a VM with a TPM runs.
 pub const TPM_HEALTHY: &str = "TpmHealthy";
-/// Condition: the guest's cloud-init can recognize the user data from a Secret. Reported by the runner while it is false,
+/// Condition: the user data from a Secret have a header that cloud-init or cloudbase-init knows. Reported by the runner while it is false,
 /// otherwise absent.
 pub const USER_DATA_RECOGNIZED: &str = "UserDataRecognized";
 /// Condition: QEMU answers commands. Reported by the runner while the VM runs.
@@ -255,7 +255,7 @@ condition_reasons! {
     /// The TPM process has exited. The guest continues without a TPM until the next start. This reason is also an event.
     TpmEnded: TPM_HEALTHY;
 
-    /// The user data begin with no known header, so the guest ignores them; the message names Secret, key and the headers.
+    /// The user data begin with no header of cloud-init or cloudbase-init, so both ignore them. The message names Secret, key and headers.
     UnknownHeader: USER_DATA_RECOGNIZED;
 
     /// The node can never provide the requested resources of the pod.
@@ -269,7 +269,7 @@ condition_reasons! {
 
     /// The configured size of a disk is smaller than its PVC; volumes cannot shrink.
     ShrinkRefused: DISKS_IN_SYNC;
-    /// The PVC of a disk exists with another storage class or volume mode, which are immutable.
+    /// A PVC exists with another storage class, volume mode or access mode, which are immutable.
     ClaimImmutable: DISKS_IN_SYNC;
     /// The API server rejects a larger size or another volume attributes class of a disk's PVC. The operator retries every
     /// 5 to 6 minutes.

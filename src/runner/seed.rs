@@ -72,7 +72,8 @@ pub fn unknown_header(source: &str) -> Problem {
         ConditionReason::UnknownHeader,
         format!(
             "the user data in {source} begin with none of the headers that cloud-init and cloudbase-init know, so both \
-             ignore the data; begin the first line with one of {}, and restart the VM",
+             ignore the data; write data that begin with one of {} under a new key, set the key in spec.cloudInit.userDataFrom, and \
+             restart the VM",
             USER_DATA_HEADERS.join(", ")
         ),
     )

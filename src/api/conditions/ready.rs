@@ -18,10 +18,6 @@ pub enum ReadyReason {
     /// The guest is being shut down.
     Stopping,
     /// The VM object is being deleted and has no pod. Finalizers delay the deletion.
-    #[strum(
-        detailed_message = "the finalizers in the VM's metadata",
-        message = "wait for the controllers that remove the finalizers which the message names, or repair them"
-    )]
     Deleting,
     /// A field of the VM has an invalid value; the operator creates and changes no object.
     #[strum(
@@ -40,16 +36,18 @@ pub enum ReadyReason {
     /// A PVC that the VM has used no longer exists. The operator creates neither a new PVC nor a pod.
     #[strum(
         detailed_message = "`status.volumes` of the VM",
-        message = "create a PVC with this name from a backup, or from the PersistentVolume of the lost PVC. To start with a new, \
-            empty PVC instead, annotate the VM with vmoperator.jdrupes.org/accept-loss and the UID of the lost PVC"
+        message = "create a PVC with this name from a backup, or from the PersistentVolume of the lost PVC after you have removed \
+            spec.claimRef. To give up the data and start with a new, empty PVC, annotate the VM with \
+            vmoperator.jdrupes.org/accept-loss and the UID of the lost PVC"
     )]
     DataMissing,
-    /// A PVC of the VM is being deleted. While the VM has a pod, the PVC and its data still exist. They are lost when the pod ends. Without
-    /// a pod, the VM waits for the end of the deletion.
+    /// A PVC of the VM is being deleted. While the VM has a pod, the PVC and its data still exist. They are lost when the pod is deleted.
+    /// A VM without a pod waits until the deletion is complete.
     #[strum(
         detailed_message = "the deletion time of the PVC",
-        message = "copy the data to another volume before the VM stops. Or retain the volume for a new PVC: kubectl patch pv \
-            $(kubectl get pvc {} -o jsonpath={.spec.volumeName}) -p '{\"spec\":{\"persistentVolumeReclaimPolicy\":\"Retain\"}}'"
+        message = "copy the data to another volume before the VM stops. Or retain the volume as docs/hardware.md describes: set \
+            spec.persistentVolumeReclaimPolicy of its PersistentVolume to Retain, and create PVC {} again for this volume after the \
+            deletion"
     )]
     ClaimTerminating,
     /// An object of the VM exceeds a quota of the namespace.

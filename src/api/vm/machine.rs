@@ -67,9 +67,9 @@ pub struct Machine {
     /// Clock source of the guest's real-time clock, as QEMU's `-rtc clock`: `rt`, `host` or `vm`. A change takes effect at the
     /// next start.
     pub rtc_clock: String,
-    /// Network interfaces, at most 23 together with the disks that have PVCs. A change takes effect at the next start.
+    /// Network interfaces. At most 23 networks and disks with PVCs in total. A change takes effect at the next start.
     pub networks: Vec<Network>,
-    /// Disks and CD drives: at most 23 disks with PVCs together with the networks, and at most 6 CD drives. An added or removed drive takes effect at the next
+    /// Disks and CD drives. At most 23 networks and disks with PVCs in total, and at most 6 CD drives. An added or removed drive takes effect at the next
     /// start.
     pub disks: Vec<Disk>,
     /// Display of the VM.

@@ -62,8 +62,8 @@ pub const ANNOTATION_VOLUME_REFRESH: &str = "vmoperator.jdrupes.org/poked";
 /// Annotation on the ConfigMap of a VM that the Java VM-Operator created: the retained `instance-id`, and the content of
 /// `spec.cloudInit` for which it is retained. JSON.
 pub const ANNOTATION_INSTANCE_ID: &str = "vmoperator.jdrupes.org/instance-id";
-/// Annotation on a VM, which users set: UIDs of lost PVCs, separated by commas. The operator replaces each of them by a new,
-/// empty PVC. The UIDs are in `status.volumes` and in the message of the condition `Ready` with the reason `DataMissing`.
+/// Annotation on a VM, set by users: UIDs of lost PVCs, separated by commas. It allows the operator to create new, empty PVCs in
+/// place of these. The UIDs are in the message of the condition `Ready` with the reason `DataMissing`.
 pub const ANNOTATION_ACCEPT_LOSS: &str = "vmoperator.jdrupes.org/accept-loss";
 /// Annotation on a download pod: the URL of the CD image, without user, password and query.
 pub const ANNOTATION_FETCHES: &str = "vmoperator.jdrupes.org/fetches";

@@ -73,8 +73,8 @@ pub struct VirtualMachineStatus {
     /// Assignment of the VM to a user by a pool. Written by the operator's controller of pools.
     pub assignment: Assignment,
     /// PVCs of disks and runner data that pods of the VM mount or have mounted. The VM does not start with a new, empty PVC in
-    /// place of one of them. Written by the operator before it creates a pod. An entry ends with its PVC if no disk of the VM uses
-    /// the PVC, or if the loss of the data is accepted.
+    /// place of one of them. Written by the operator before it creates a pod. After the deletion of a PVC, its entry is removed if no
+    /// disk of the VM uses that name, or if the loss is accepted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["claimName"]))]
     pub volumes: Vec<UsedVolume>,
@@ -149,7 +149,7 @@ fn is_false(value: &bool) -> bool {
 pub struct UsedVolume {
     /// Name of the PVC.
     pub claim_name: String,
-    /// `metadata.uid` of the PVC. A PVC that a person creates with the same name has another UID.
+    /// `metadata.uid` of the PVC. A later PVC with the same name has another UID.
     pub uid: String,
 }
 

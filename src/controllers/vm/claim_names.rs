@@ -50,7 +50,7 @@ pub fn needs(vm: &VirtualMachine, claim: &str, present: Option<&ClaimView>) -> b
 
 /// A VM that generates a PVC name which another VM generates, too.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender<'a> {
+pub struct ConflictingVm<'a> {
     /// Name of the VM.
     pub name: &'a str,
     /// The VM. `None` if only its pod still exists, so that it is unknown whether the pod names the PVC.
@@ -62,13 +62,13 @@ pub struct Contender<'a> {
 /// The VM to which the PVC name belongs if no label of a present PVC names a VM: the one that has used the present PVC, then one that has
 /// used an earlier PVC of this name, then one with a pod, then the oldest.
 #[must_use]
-pub fn holder<'a>(
+pub fn claim_name_owner<'a>(
     claim: &str,
-    contenders: &[Contender<'a>],
+    conflicting: &[ConflictingVm<'a>],
     present: Option<&ClaimView>,
 ) -> Option<&'a str> {
     let used = present.and_then(used_volume);
-    let rank = |it: &&Contender| {
+    let rank = |it: &&ConflictingVm| {
         let volumes = it.vm.map(volumes_of).unwrap_or_default();
         let has_used = used.as_ref().is_some_and(|used| volumes.contains(used));
         let has_used_name = volumes.iter().any(|volume| volume.claim_name == claim);
@@ -78,9 +78,9 @@ pub fn holder<'a>(
         (order, created.map(|it| it.0), uid.cloned())
     };
     // Without a PVC, nothing is lost if a pod without a VM is ignored.
-    let counts = |it: &&Contender| it.vm.is_some() || it.has_pod && present.is_some();
-    let contenders = contenders.iter().filter(counts);
-    contenders.min_by_key(rank).map(|it| it.name)
+    let counts = |it: &&ConflictingVm| it.vm.is_some() || it.has_pod && present.is_some();
+    let conflicting = conflicting.iter().filter(counts);
+    conflicting.min_by_key(rank).map(|it| it.name)
 }
 
 /// `status.volumes`

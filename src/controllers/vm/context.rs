@@ -42,7 +42,7 @@ pub struct Context {
     pub random_password: fn() -> String,
     /// Held while the operator applies the objects of a VM that shares a generated PVC name with another VM. So no PVC of that name is
     /// created between the last check of a PVC and the creation of the pod that names it.
-    pub contested_names: tokio::sync::Mutex<()>,
+    pub name_conflict_lock: tokio::sync::Mutex<()>,
     /// VMs that cannot be decoded, by name.
     undecodable: Mutex<BTreeMap<String, InvalidObject>>,
 }
@@ -104,7 +104,7 @@ impl Context {
             caches: Caches::default(),
             download_progress: ProgressCache::default(),
             random_password,
-            contested_names: tokio::sync::Mutex::default(),
+            name_conflict_lock: tokio::sync::Mutex::default(),
             undecodable: Mutex::default(),
         }
     }

@@ -12,7 +12,7 @@
 //! | Running | being deleted, not by this operator, and not in the status yet | remember |
 //! | any | being deleted | wait |
 //! | Stopped | any other | delete |
-//! | Running | none | create, or wait for the end of the backoff, for the end of a PVC, or for the boot image |
+//! | Running | none | create, or wait for the end of the backoff, the deletion of a PVC, or the boot image |
 //! | Running | running or starting | keep; delete if a restart is requested, or if it has not run yet and its template or a PVC has changed |
 //! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
@@ -85,8 +85,8 @@ pub enum WaitFor {
     },
     /// A valid spec, and the PVCs that the VM has used.
     ValidSpec,
-    /// The end of a PVC of the VM, which is being deleted.
-    ClaimEnd,
+    /// The completed deletion of a PVC of the VM.
+    ClaimDeletion,
     /// The download of the CD image from which the guest boots.
     Medium {
         /// The time at which the VM starts without it.
@@ -107,8 +107,8 @@ impl Decision {
                         .max(Duration::from_millis(1)),
                 )
             }
-            // The end of the image repository is reported to VMs with images by URL only.
-            Self::Wait(WaitFor::ClaimEnd) => Outcome::Recheck(Duration::from_secs(60)),
+            // The deletion of the image repository is reported only to VMs with images by URL.
+            Self::Wait(WaitFor::ClaimDeletion) => Outcome::Recheck(Duration::from_secs(60)),
             // The watch usually triggers the next reconcile, because the status has just been written.
             Self::Remember(_) | Self::StopAfterShutdown => Outcome::Recheck(Duration::from_secs(1)),
             _ => Outcome::Done,
@@ -181,7 +181,7 @@ pub fn decide(observed: &Observed, valid: bool) -> Decision {
                 Decision::Wait(WaitFor::Pause { until })
             }
             (State::Running, ..) if !observed.terminating_claims().is_empty() => {
-                Decision::Wait(WaitFor::ClaimEnd)
+                Decision::Wait(WaitFor::ClaimDeletion)
             }
             (State::Running, ..) => Decision::Create,
         };

@@ -50,7 +50,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         deleted_by_operator: false,
         claims: BTreeMap::new(),
         recorded: Vec::new(),
-        rivals: BTreeMap::new(),
+        name_conflicts: BTreeMap::new(),
         warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),

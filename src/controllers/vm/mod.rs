@@ -131,7 +131,7 @@ pub fn watch(
 /// If a request fails. A rejection by the API server is reported in the status before it is returned.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
     let observed = observe::observe(vm, ctx);
-    let (observed, turn) = take_turn(observed, ctx).await;
+    let (observed, turn) = lock_name_conflicts(observed, ctx).await;
     let mut observed = read_more(observed, ctx).await?;
     if observed.is_being_deleted() {
         return reconcile_deleted(&observed, ctx).await;
@@ -161,14 +161,14 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
 
 /// Reads the PVCs of a VM whose pod has ended from the API server. The store of PVCs can be older than that of pods, so a deletion under
 /// the pod can be unknown.
-async fn confirm_idle(mut observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+async fn confirm_stopped(mut observed: Observed, ctx: &Context) -> Result<Observed, Error> {
     let key = observed.key();
     if observed.pod.is_some() {
         ctx.states.pod_seen(&key);
     }
     let had_pod = ctx.states.has_seen_pod(&key);
     let is_new = |recorded: &&mut RecordedVolume| {
-        recorded.evidence == Some(DeletionEvidence::Idle)
+        recorded.evidence == Some(DeletionEvidence::Stopped)
             && ctx
                 .states
                 .deletion_evidence(&key, &recorded.volume.uid)
@@ -211,12 +211,15 @@ async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome
     }
 }
 
-/// Waits until no other VM with a shared PVC name is reconciled, and observes the VM again. See [`Context::contested_names`].
-async fn take_turn(observed: Observed, ctx: &Context) -> (Observed, Option<MutexGuard<'_, ()>>) {
-    if observed.rivals.is_empty() {
+/// Waits until no other VM with a shared PVC name is reconciled, and observes the VM again. See [`Context::name_conflict_lock`].
+async fn lock_name_conflicts(
+    observed: Observed,
+    ctx: &Context,
+) -> (Observed, Option<MutexGuard<'_, ()>>) {
+    if observed.name_conflicts.is_empty() {
         return (observed, None);
     }
-    let turn = ctx.contested_names.lock().await;
+    let turn = ctx.name_conflict_lock.lock().await;
     let newest = ctx.vms.get(&observed.key()).unwrap_or(observed.vm);
     (observe::observe(newest, ctx), Some(turn))
 }
@@ -224,7 +227,7 @@ async fn take_turn(observed: Observed, ctx: &Context) -> (Observed, Option<Mutex
 /// Resets the status if the runner has exited. Adds information that is not in the stores: the progress of downloads, and warnings
 /// about the pod and the PVCs.
 async fn read_more(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let observed = confirm_idle(observed, ctx).await?;
+    let observed = confirm_stopped(observed, ctx).await?;
     let evidence = observed.recorded.iter();
     let evidence = evidence.filter_map(|it| Some((it.volume.uid.clone(), it.evidence?)));
     ctx.states

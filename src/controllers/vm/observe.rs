@@ -2,7 +2,7 @@
 
 use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
-use crate::controllers::vm::claim_names::{self, Contender, claim_names, needs};
+use crate::controllers::vm::claim_names::{self, ConflictingVm, claim_names, needs};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
@@ -36,7 +36,7 @@ pub struct Observed {
     pub recorded: Vec<RecordedVolume>,
     /// Names of PVCs that another VM generates, too, each with that VM if the name belongs to it. It does not consider the
     /// labels of a present PVC.
-    pub rivals: BTreeMap<String, Option<String>>,
+    pub name_conflicts: BTreeMap<String, Option<String>>,
     /// The namespace's image repository.
     pub image_repository: Option<Arc<ClaimView>>,
     /// The downloads of the VM's images, by the name of the download pod.
@@ -111,12 +111,12 @@ impl Observed {
     }
 
     /// The other VM to which the PVC name belongs: the VM that the labels of the present PVC name. Without such labels, see
-    /// [`Self::rivals`].
+    /// [`Self::name_conflicts`].
     #[must_use]
     pub fn other_owner(&self, claim: &str) -> Option<String> {
         match self.claims.get(claim).and_then(|it| owner_of(&**it)) {
             Some(owner) => Some(owner).filter(|owner| *owner != self.name()),
-            None => self.rivals.get(claim).cloned().flatten(),
+            None => self.name_conflicts.get(claim).cloned().flatten(),
         }
     }
 
@@ -261,43 +261,45 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
     }
 }
 
-/// See [`Observed::rivals`].
-fn rivals(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
-    let (key, mut rivals) = (ObjectKey::of(vm), BTreeMap::new());
+/// See [`Observed::name_conflicts`].
+fn name_conflicts(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
+    let (key, mut name_conflicts) = (ObjectKey::of(vm), BTreeMap::new());
     let has_pod = |name: &str| {
         let pod = ctx.caches.pods.get(&key.sibling(name));
         pod.is_some_and(|pod| owner_of(&*pod).as_deref() == Some(name) && !pod.has_ended())
     };
-    for (n, claim) in claim_names(vm).flatten().enumerate() {
+    let claims = claim_names(vm).flat_map(|[legacy, claim]| [(legacy, true), (claim, false)]);
+    for (claim, is_legacy) in claims {
         let present = ctx.caches.claims.get(&ctx.key(&claim));
-        // The first of two names is that of early Java VM-Operators. It is never created.
-        if n % 2 == 0 && present.is_none() {
+        // The operator creates no PVC with a legacy name.
+        if is_legacy && present.is_none() {
             continue;
         }
         let others = names::vms_of_claim(&claim).filter(|other| *other != key.name());
         let others = others.map(|other| (other, ctx.vms.get(&key.sibling(other))));
         let is_unlabelled = present.as_deref().is_some_and(|it| owner_of(it).is_none());
-        let is_rival = |(other, vm): &(&str, Option<Arc<VirtualMachine>>)| match vm {
+        let is_conflicting = |(other, vm): &(&str, Option<Arc<VirtualMachine>>)| match vm {
             Some(vm) => needs(vm, &claim, present.as_deref()),
             None => is_unlabelled && has_pod(other),
         };
-        let others: Vec<_> = others.filter(is_rival).collect();
+        let others: Vec<_> = others.filter(is_conflicting).collect();
         if others.is_empty() {
             continue;
         }
         let others = others.iter().map(|(name, vm)| (*name, vm.as_deref()));
         let all = others.chain([(key.name(), Some(vm))]);
-        let all = all.map(|(name, vm)| Contender {
+        let all = all.map(|(name, vm)| ConflictingVm {
             name,
             vm,
             has_pod: has_pod(name),
         });
-        let holder = claim_names::holder(&claim, &all.collect::<Vec<_>>(), present.as_deref());
-        let other = holder.filter(|holder| *holder != key.name());
+        let claim_name_owner =
+            claim_names::claim_name_owner(&claim, &all.collect::<Vec<_>>(), present.as_deref());
+        let other = claim_name_owner.filter(|claim_name_owner| *claim_name_owner != key.name());
         let other = other.map(str::to_owned);
-        rivals.insert(claim, other);
+        name_conflicts.insert(claim, other);
     }
-    rivals
+    name_conflicts
 }
 
 /// The entries of `status.volumes`, with the present PVCs and the evidence of the previous reconcile.
@@ -407,7 +409,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         deleted_by_operator: pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid)),
         claims: claims(&vm, ctx),
         recorded: with_evidence(recorded(&vm, ctx), &vm, pod.as_deref()),
-        rivals: rivals(&vm, ctx),
+        name_conflicts: name_conflicts(&vm, ctx),
         image_repository: caches.claims.get(&repository),
         fetches: downloads(&vm, now, ctx),
         images_missing: images_missing_since(&vm)

@@ -14,7 +14,7 @@ use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
-use crate::controllers::vm::observe::{self, Observed};
+use crate::controllers::vm::observe::{self, Observed, ReportCopy};
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::runner_report::{self, apply_body};
 use crate::controllers::vm::views::VmView;
@@ -66,7 +66,8 @@ pub async fn report(
         guest_shutdown: guest_shutdown(vm, decision),
         restart_request: restart::carried_out(observed, created),
         volumes: &volumes,
-        records_volumes: !observed.recorded.is_empty(),
+        records_volumes: !observed.recorded.is_empty()
+            || matches!(observed.copy, ReportCopy::Due(_)),
         retain_rejections: ctx
             .states
             .keeps_message(&observed.key(), (ctx.cluster.instant)()),

@@ -19,7 +19,7 @@ const REJECTION_RETRY_MIN: Duration = Duration::from_secs(1);
 const RECHECK_AFTER_CREATION: Duration = Duration::from_secs(1);
 
 /// Delay while the name of a PVC belongs to another VM.
-const RIVAL_RECHECK_DELAY: Duration = Duration::from_secs(60);
+const NAME_CONFLICT_RECHECK_DELAY: Duration = Duration::from_secs(60);
 
 /// The outcome of a successful reconcile. `orphans` is the delay before the next removal of orphaned objects.
 pub fn outcome(
@@ -39,7 +39,7 @@ pub fn outcome(
         .recheck_within(diagnose::recheck(&observed))
         .recheck_within(report::recovery(&observed))
         .recheck_within(orphans)
-        .recheck_within(rivals(&observed).filter(|_| plan.is_none()))
+        .recheck_within(name_conflicts(&observed).filter(|_| plan.is_none()))
         .recheck_within(service(conditions))
         .recheck_within(rejections(&observed, conditions, ctx))
         .recheck_within(plan.as_ref().and_then(downloads))
@@ -50,8 +50,8 @@ pub fn outcome(
 }
 
 /// A VM may wait for the PVC name of another VM. Nothing reports that the other VM is deleted or has other disks.
-fn rivals(observed: &Observed) -> Option<Duration> {
-    (!observed.rivals.is_empty()).then_some(RIVAL_RECHECK_DELAY)
+fn name_conflicts(observed: &Observed) -> Option<Duration> {
+    (!observed.name_conflicts.is_empty()).then_some(NAME_CONFLICT_RECHECK_DELAY)
 }
 
 fn service(conditions: &[DesiredCondition]) -> Option<Duration> {

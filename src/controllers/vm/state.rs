@@ -1,5 +1,5 @@
-//! The remembered state of each VM. It is lost with the process: retry delays, one metric, the distinction between pods deleted by the
-//! operator and by others, and the acceptance of a deleted PVC by its deletion while the VM is stopped depend on it.
+//! The remembered state of each VM. It is lost with the process. Retry delays and one metric depend on it. So does whether the operator
+//! has deleted a pod, and whether it saw the deletion of a PVC of a stopped VM.
 
 use crate::controllers::vm::volumes::DeletionEvidence;
 use crate::k8s::key::ObjectKey;
@@ -177,7 +177,8 @@ impl VmStates {
         if !evidence.is_empty() {
             self.change(vm, |state| state.deletion_evidence = evidence);
         } else {
-            self.with(vm, |state| state.deletion_evidence.clear());
+            // A cleared list would keep its memory.
+            self.with(vm, |state| state.deletion_evidence = Vec::new());
         }
     }
 

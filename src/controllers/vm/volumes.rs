@@ -1,6 +1,6 @@
 //! (pure) The PVCs that pods of a VM have mounted: their record in `status.volumes`, and the PVCs among them that no longer exist.
 //!
-//! A pod that mounts a PVC keeps the PVC from being removed until the pod has ended. So a used PVC that is gone was deleted by a person or
+//! A pod that mounts a PVC keeps the PVC from being removed until the pod is deleted. So a used PVC that is gone was deleted by a person or
 //! another program. The operator creates no empty PVC in its place unless the loss is accepted, by one of:
 //!
 //! * a PVC of that name with another UID,
@@ -29,7 +29,7 @@ pub struct RecordedVolume {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionEvidence {
     /// The PVC existed while the VM was stopped and had no pod.
-    Idle,
+    Stopped,
     /// The PVC existed without a volume, so it contains no data.
     Unbound,
     /// The PVC was deleted after one of the two.
@@ -67,25 +67,25 @@ impl RecordedVolume {
     /// since the previous observation.
     #[must_use]
     pub fn next_evidence(&self, state: State, pod: Option<&PodView>) -> Option<DeletionEvidence> {
-        use DeletionEvidence::{Accepted, Idle, Unbound};
+        use DeletionEvidence::{Accepted, Stopped, Unbound};
         let present = self.present.as_deref().filter(|_| !self.is_gone());
         let is_unbound = present.is_some_and(|claim| claim.status.phase == "Pending");
         let is_deleting = present.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
         if !is_deleting {
-            let is_idle = state == State::Stopped && pod.is_none();
+            let is_stopped = state == State::Stopped && pod.is_none();
             // A pod gets a node only after its PVCs have volumes. So the store has an old state of this PVC.
             let is_unbound = is_unbound && !pod.is_some_and(has_node);
-            return match (is_unbound, is_idle) {
+            return match (is_unbound, is_stopped) {
                 (true, _) => Some(Unbound),
-                (false, true) => Some(Idle),
+                (false, true) => Some(Stopped),
                 (false, false) => None,
             };
         }
         match self.evidence? {
             Unbound if is_unbound => Some(Unbound),
-            // Kubernetes removes no PVC of a pod with a node. So such a pod has not used the PVC.
+            // The PVC may have got a volume after the last observation, and a pod with a node may have written to it.
             Unbound if pod.is_some_and(has_node) => None,
-            Idle | Unbound | Accepted => Some(Accepted),
+            Stopped | Unbound | Accepted => Some(Accepted),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use support::observed::observed_without_children;
 use vm_operator::api::VirtualMachine;
-use vm_operator::controllers::vm::claim_names::{Contender, holder};
+use vm_operator::controllers::vm::claim_names::{ConflictingVm, claim_name_owner};
 use vm_operator::controllers::vm::decide::{Decision, decide};
 use vm_operator::controllers::vm::observe::Observed;
 use vm_operator::controllers::vm::plan;
@@ -136,15 +136,16 @@ impl Model {
         let rival = world.known_vms[other].map(|it| self.vm(other, it));
         let has_pod =
             |n: usize| world.pods[n].is_some() && !self.lacks(Mutation::IgnoresPodsOfRivals);
-        let is_rival = (rival.is_some() || has_pod(other)) && !self.lacks(Mutation::IgnoresRivals);
-        let first = is_rival.then(|| {
-            let contenders = [(Some(&vm), n), (rival.as_ref(), other)];
-            let contenders = contenders.map(|(vm, n)| Contender {
+        let is_conflicting =
+            (rival.is_some() || has_pod(other)) && !self.lacks(Mutation::IgnoresRivals);
+        let first = is_conflicting.then(|| {
+            let conflicting = [(Some(&vm), n), (rival.as_ref(), other)];
+            let conflicting = conflicting.map(|(vm, n)| ConflictingVm {
                 name: NAMES[n],
                 vm,
                 has_pod: has_pod(n),
             });
-            let first = holder(CLAIM, &contenders, present.as_deref()).unwrap();
+            let first = claim_name_owner(CLAIM, &conflicting, present.as_deref()).unwrap();
             (first != NAMES[n]).then(|| first.to_owned())
         });
         let volumes = vm.status.clone().unwrap().volumes.into_iter();
@@ -167,7 +168,7 @@ impl Model {
                 .into_iter()
                 .collect(),
             recorded: recorded.collect(),
-            rivals: first
+            name_conflicts: first
                 .map(|first| (CLAIM.to_owned(), first))
                 .into_iter()
                 .collect::<BTreeMap<_, _>>(),

@@ -295,7 +295,7 @@ fn observed(known: Known) -> Observed {
         deleted_by_operator,
         claims: BTreeMap::new(),
         recorded: Vec::new(),
-        rivals: BTreeMap::new(),
+        name_conflicts: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
         images_missing: Duration::ZERO,

@@ -62,7 +62,11 @@ async fn vm_with_a_finalizer_of_another_program_stops_when_it_is_deleted() {
     world.settle().await;
     let (reason, message) = world.ready();
     assert_eq!(reason, "Stopping");
-    for text in ["vm-runner power-off", "being deleted", "example.org/backup"] {
+    for text in [
+        "vm-runner power-off",
+        "deletion of the VM",
+        "example.org/backup",
+    ] {
         assert!(message.contains(text), "{message}");
     }
     world.remove_pod();

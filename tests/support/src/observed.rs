@@ -17,7 +17,7 @@ pub fn observed_without_children(vm: VirtualMachine) -> Observed {
         deleted_by_operator: false,
         claims: BTreeMap::new(),
         recorded: Vec::new(),
-        rivals: BTreeMap::new(),
+        name_conflicts: BTreeMap::new(),
         warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),

@@ -344,7 +344,7 @@ pub const RULES: &[Rule] = &[
         concat!(
             "has too many networks and disks; use at most ",
             pci_devices_max!(),
-            " in total without CD drives, because the VM's PCI bus has no more slots"
+            " networks and disks with PVCs in total; CD drives do not count"
         ),
     ),
     compare(

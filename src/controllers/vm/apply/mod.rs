@@ -40,8 +40,8 @@ use kube::api::{Patch, Preconditions};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Carries out the decision and applies the objects. Returns additional conditions; none if the VM has no valid plan. `observed` gets
-/// the VM with the record of the PVCs of a new pod.
+/// Carries out the decision and applies the objects. Returns additional conditions; none if the VM has no valid plan. Before it
+/// creates a pod, it updates `observed` to the VM whose status records the PVCs of the pod.
 ///
 /// # Errors
 /// If a write fails. Objects that were written are retained; the next reconcile continues from there.
@@ -99,7 +99,7 @@ pub(super) async fn end_pod(
                 "the operator deletes the VM's pod for the reason in the field `why`"
             );
             ctx.states.deletes_pod(&observed.key(), uid);
-            // Kept are a pod that has started since the observation, and one that the deletion of the VM has orphaned.
+            // The precondition protects a pod that has started since the observation, or that the deletion of the VM has orphaned.
             let is_conditional = observed.is_being_deleted()
                 || matches!(why, DeleteReason::Outdated | DeleteReason::OtherClaim);
             let pod = observed.own_pod().filter(|_| is_conditional);

@@ -28,7 +28,7 @@ pub(super) async fn mounted(
             kind: "PersistentVolumeClaim",
             name: name.clone(),
         };
-        let present = if observed.rivals.contains_key(&name) {
+        let present = if observed.name_conflicts.contains_key(&name) {
             let writing = ctx.caches.claims.writing();
             let live = ctx.writer().find::<PersistentVolumeClaim, _>(&name).await?;
             live.map(|live| writing.answered(live))

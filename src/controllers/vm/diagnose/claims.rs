@@ -26,9 +26,11 @@ pub(super) fn are_being_deleted(observed: &Observed) -> Option<Diagnosis> {
 /// The blocking condition of a VM that starts after the end of such a PVC.
 pub(super) fn waits_for_deletion(observed: &Observed) -> Option<Diagnosis> {
     let claims = observed.terminating_claims();
-    let name = claims.first()?.name_any();
+    let (name, namespace) = (claims.first()?.name_any(), observed.key());
+    let namespace = namespace.namespace();
     let problem = format!(
-        "a deletion of {} is in progress, and the VM starts when it is complete",
+        "a deletion of {} is in progress. No pod can use it, and its data is lost with it, unless the PersistentVolume has the reclaim \
+         policy Retain",
         listed(&claims)
     );
     let finalizers: Vec<&str> = claims
@@ -38,7 +40,7 @@ pub(super) fn waits_for_deletion(observed: &Observed) -> Option<Diagnosis> {
         .collect();
     let delay = match finalizers.as_slice() {
         [] => format!(
-            "if it takes long, end the other pods that use the PVC (kubectl describe pvc {name} shows them)"
+            "if the deletion takes long, delete the other pods that use the PVC (kubectl describe pvc {name} -n {namespace} lists them)"
         ),
         finalizers => format!(
             "finalizers delay the deletion: {}. Check the controllers that remove these finalizers",

@@ -111,7 +111,7 @@ pub(super) fn disks(
             return invalid(
                 format!("{field}.metadata.name"),
                 name_of_other_vm("the disk needs", &claim, &other),
-                "use another name for the disk",
+                "use another name for the disk. If an existing PVC belongs to this VM, correct its label app.kubernetes.io/instance",
             );
         }
         let template_spec = template.spec.clone().unwrap_or_default();

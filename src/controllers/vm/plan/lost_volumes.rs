@@ -17,25 +17,29 @@ pub(super) fn check(observed: &Observed) -> Result<(), Diagnosis> {
         .filter(|recorded| recorded.is_lost(&observed.vm))
         .map(|recorded| &recorded.volume)
         .collect();
-    let Some(first) = lost.first() else {
+    if lost.is_empty() {
         return Ok(());
-    };
+    }
     let claims: Vec<String> = lost
         .iter()
         .map(|volume| format!("PVC {:?} (UID {})", volume.claim_name, volume.uid))
+        .collect();
+    let claim_names: Vec<String> = lost
+        .iter()
+        .map(|volume| format!("PVC {:?}", volume.claim_name))
         .collect();
     let uids: Vec<&str> = lost.iter().map(|volume| volume.uid.as_str()).collect();
     let (name, namespace) = (observed.name(), observed.vm.namespace().unwrap_or_default());
     Err(Diagnosis::new(
         ReadyReason::DataMissing,
         format!(
-            "the VM has used {}, which no longer exists; the operator creates no empty PVC in its place",
+            "the VM has lost {}; the operator creates no empty PVC in place of a lost one",
             claims.join(" and ")
         ),
         format!(
-            "create PVC {:?} from a backup, or from its PersistentVolume if that still exists. To start with a new, empty PVC \
-             instead: kubectl annotate --overwrite vm {name} -n {namespace} {}={}",
-            first.claim_name,
+            "create {} from a backup, or from the PersistentVolume after you have removed spec.claimRef. To give up the data and start \
+             with empty PVCs: kubectl annotate --overwrite vm {name} -n {namespace} {}={}",
+            claim_names.join(" and "),
             names::ANNOTATION_ACCEPT_LOSS,
             uids.join(",")
         ),

@@ -187,8 +187,8 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
 /// The problem of a PVC name that belongs to another VM.
 fn name_of_other_vm(need: &str, claim: &str, other: &str) -> String {
     format!(
-        "{need} a PVC with the name {claim:?}, but this name belongs to VM {other:?}, by the labels of the PVC or because VM {other:?} \
-         had it first"
+        "{need} a PVC with the name {claim:?}, but this name belongs to VM {other:?}, which the labels of the PVC name, or which has \
+         used or requested the name first"
     )
 }
 

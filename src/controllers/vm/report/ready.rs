@@ -175,7 +175,7 @@ fn deleting_vm(observed: &Observed) -> String {
     match observed.vm.finalizers() {
         [] => "the VM object is being deleted".to_owned(),
         finalizers => format!(
-            "the VM object is being deleted when the controllers of its finalizers have removed them: {}",
+            "finalizers delay the deletion of the VM object: {}. Check the controllers that remove these finalizers",
             finalizers.join(", ")
         ),
     }

@@ -65,7 +65,7 @@ fn named(decision: &Decision) -> String {
         Decision::Wait(WaitFor::OtherPod) => "wait for the other pod".to_owned(),
         Decision::Wait(WaitFor::Pause { .. }) => "wait for the backoff".to_owned(),
         Decision::Wait(WaitFor::ValidSpec) => "wait for a spec".to_owned(),
-        Decision::Wait(WaitFor::ClaimEnd) => "wait for the end of a PVC".to_owned(),
+        Decision::Wait(WaitFor::ClaimDeletion) => "wait for the end of a PVC".to_owned(),
         Decision::Wait(WaitFor::Medium { .. }) => "wait for an image".to_owned(),
     }
 }
