@@ -26,6 +26,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Rejections by the API server. The message of a webhook can differ at each request, and each write of the status triggers a
 /// reconcile. Therefore a reported message is retained for at least a minute.
@@ -81,14 +82,7 @@ pub async fn report(
     // One write is enough if the report changes only the condition Ready.
     let copied = runner_report::copy(observed, status.pointer("/status/conditions/0"), ctx).await?;
     if let Some(status) = operator_status(&copied, &fields, observed.now) {
-        ctx.writer()
-            .apply_status::<VirtualMachine, VmView>(
-                &ctx.vms,
-                &vm.name_any(),
-                names::MANAGER_OPERATOR,
-                &status,
-            )
-            .await?;
+        write(vm, &status, ctx).await?;
     }
     let mut reasons = notes.into_iter().flatten().map(|note| note.reason);
     if REJECTIONS.contains(&ready.reason.into()) || reasons.any(|it| REJECTIONS.contains(&it)) {
@@ -137,21 +131,24 @@ pub async fn record_volumes(
     let Some(status) = operator_status(vm, &fields, observed.now) else {
         return Ok(());
     };
-    let written = ctx
-        .writer()
-        .apply_status::<VirtualMachine, VmView>(
-            &ctx.vms,
-            &vm.name_any(),
-            names::MANAGER_OPERATOR,
-            &status,
-        )
-        .await?;
+    let written = write(vm, &status, ctx).await?;
     if is_new {
         publish(vm, &ready, ctx).await;
     }
     observed.recorded = observe::recorded(&written, ctx);
     observed.vm = written;
     Ok(())
+}
+
+async fn write(
+    vm: &VirtualMachine,
+    status: &Value,
+    ctx: &Context,
+) -> Result<Arc<VirtualMachine>, Error> {
+    let (name, manager) = (vm.name_any(), names::MANAGER_OPERATOR);
+    ctx.writer()
+        .apply_status::<VirtualMachine, VmView>(&ctx.vms, &name, manager, status)
+        .await
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {

@@ -53,7 +53,7 @@ fn lost(data: &Path, claim: &str) -> Failure {
         format!(
             "the VM does not start: the directory {} has no runner data (UUID, firmware variables, TPM state), although the VM \
              has run before. Check that the volume of the directory is mounted, or restore the data. To accept the loss of \
-             this data, set spec.vm.state to Stopped, delete PVC {claim:?}, and set spec.vm.state to Running",
+             this data, set spec.vm.state to Stopped, wait for the status Stopped, delete PVC {claim:?}, and set spec.vm.state to Running",
             data.display()
         ),
     )

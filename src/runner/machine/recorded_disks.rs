@@ -63,7 +63,7 @@ pub fn compare(
 fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     let accept = match claim {
         Some(claim) => format!(
-            "to start with an empty disk, set spec.vm.state to Stopped, delete PVC {:?}, and set spec.vm.state to \
+            "to start with an empty disk, set spec.vm.state to Stopped, wait for the status Stopped, delete PVC {:?}, and set spec.vm.state to \
              Running",
             claim.name
         ),
