@@ -320,9 +320,14 @@ async fn vm_waits_for_the_end_of_a_claim_that_is_being_deleted() {
 
 #[tokio::test]
 async fn pending_claim_that_differs_from_a_corrected_vm_is_named_with_both_values() {
+    for resources in [json!({"requests": {"storage": "1Gi"}}), json!(null)] {
+        pending_claim_is_named(&resources).await;
+    }
+}
+
+async fn pending_claim_is_named(resources: &Value) {
     let class = |class: &str| {
-        let spec =
-            json!({"storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}});
+        let spec = json!({"storageClassName": class, "resources": resources});
         json!([{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": spec}}])
     };
     let world = World::new(json!({"state": "Running", "disks": class("wrong")}));

@@ -39,7 +39,11 @@ pub(super) fn outdated_claims(
             present.spec.volume_mode.clone(),
             Some(disk.configured_mode.clone()),
         );
-        let requests = disk.spec.resources.as_ref()?.requests.as_ref();
+        let requests = disk
+            .spec
+            .resources
+            .as_ref()
+            .and_then(|it| it.requests.as_ref());
         let size = requests.and_then(|requests| requests.get("storage"));
         let size = size.and_then(|size| size.0.parse().ok());
         compare(present, &disk.spec.storage_class_name, size, mode)
