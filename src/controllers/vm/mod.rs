@@ -34,6 +34,7 @@ mod fixtures;
 pub mod gates;
 pub mod images;
 mod metrics;
+pub mod name_conflicts;
 pub mod objects;
 pub mod observe;
 pub mod ownership;
@@ -50,7 +51,7 @@ pub mod watches;
 use crate::api::VirtualMachine;
 use crate::api::conditions::DesiredCondition;
 use crate::api::diagnosis::Diagnosis;
-use crate::api::vm::{State, names};
+use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 use crate::controllers::vm::gates::freshness::{self, Freshness};
@@ -58,14 +59,11 @@ use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
 use crate::controllers::vm::state::{VmState, VmStates};
-use crate::controllers::vm::views::ClaimView;
-use crate::controllers::vm::volumes::{DeletionEvidence, RecordedVolume};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
 use crate::k8s::tasks::Tasks;
 use futures::Stream;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::Store;
 use std::sync::Arc;
@@ -159,40 +157,6 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     applied.map(|conditions| requeue::outcome(observed, plan, &decision, &conditions, orphans, ctx))
 }
 
-/// Reads the PVCs of a VM whose pod has ended from the API server. The store of PVCs can be older than that of pods, so a deletion under
-/// the pod can be unknown.
-async fn confirm_stopped(mut observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let key = observed.key();
-    if observed.pod.is_some() {
-        ctx.states.pod_seen(&key);
-    }
-    let had_pod = ctx.states.has_seen_pod(&key);
-    let is_new = |recorded: &&mut RecordedVolume| {
-        recorded.evidence == Some(DeletionEvidence::Stopped)
-            && ctx
-                .states
-                .deletion_evidence(&key, &recorded.volume.uid)
-                .is_none()
-    };
-    for recorded in observed
-        .recorded
-        .iter_mut()
-        .filter(is_new)
-        .filter(|_| had_pod)
-    {
-        let writing = ctx.caches.claims.writing();
-        let name = &recorded.volume.claim_name;
-        let live = ctx
-            .writer()
-            .find::<PersistentVolumeClaim, ClaimView>(name)
-            .await?;
-        recorded.present = live.map(|live| writing.answered(live));
-        recorded.evidence = None;
-        recorded.evidence = recorded.next_evidence(State::Stopped, None);
-    }
-    Ok(observed)
-}
-
 /// Reconciles a VM that is being deleted. Its pod stops, because finalizers of other programs can delay the deletion of the VM for
 /// any time. The garbage collector deletes the other children. None of them is created again.
 async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome, Error> {
@@ -227,11 +191,7 @@ async fn lock_name_conflicts(
 /// Resets the status if the runner has exited. Adds information that is not in the stores: the progress of downloads, and warnings
 /// about the pod and the PVCs.
 async fn read_more(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let observed = confirm_stopped(observed, ctx).await?;
-    let evidence = observed.recorded.iter();
-    let evidence = evidence.filter_map(|it| Some((it.volume.uid.clone(), it.evidence?)));
-    ctx.states
-        .set_deletion_evidence(&observed.key(), evidence.collect());
+    let observed = gates::stopped_claims::confirm(observed, ctx).await?;
     let observed = runner_report::reset_stopped_runner(observed, ctx).await?;
     let observed = runner_report::take(observed, ctx);
     let observed = fetch::progress::read(observed, ctx).await;

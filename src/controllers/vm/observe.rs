@@ -2,13 +2,15 @@
 
 use crate::api::vm::{State, names};
 use crate::api::{VirtualMachine, conditions};
-use crate::controllers::vm::claim_names::{self, ConflictingVm, claim_names, needs};
+use crate::controllers::vm::claim_names::{self, claim_names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
+use crate::controllers::vm::name_conflicts::name_conflicts;
 use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
 use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, Warning, owner_of,
+    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, Warning,
+    other_owner_of, owner_of,
 };
 use crate::controllers::vm::volumes::RecordedVolume;
 use crate::k8s::key::ObjectKey;
@@ -189,8 +191,7 @@ impl Observed {
     #[must_use]
     pub fn terminating_volumes(&self) -> Vec<&ClaimView> {
         let name = self.name();
-        let is_own =
-            |claim: &&Arc<ClaimView>| owner_of(&***claim).is_none_or(|owner| owner == name);
+        let is_own = |claim: &&Arc<ClaimView>| other_owner_of(&***claim, &name).is_none();
         terminating(self.claims.values().filter(is_own))
     }
 
@@ -261,47 +262,6 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
     }
 }
 
-/// See [`Observed::name_conflicts`].
-fn name_conflicts(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
-    let (key, mut name_conflicts) = (ObjectKey::of(vm), BTreeMap::new());
-    let has_pod = |name: &str| {
-        let pod = ctx.caches.pods.get(&key.sibling(name));
-        pod.is_some_and(|pod| owner_of(&*pod).as_deref() == Some(name) && !pod.has_ended())
-    };
-    let claims = claim_names(vm).flat_map(|[legacy, claim]| [(legacy, true), (claim, false)]);
-    for (claim, is_legacy) in claims {
-        let present = ctx.caches.claims.get(&ctx.key(&claim));
-        // The operator creates no PVC with a legacy name.
-        if is_legacy && present.is_none() {
-            continue;
-        }
-        let others = names::vms_of_claim(&claim).filter(|other| *other != key.name());
-        let others = others.map(|other| (other, ctx.vms.get(&key.sibling(other))));
-        let is_unlabelled = present.as_deref().is_some_and(|it| owner_of(it).is_none());
-        let is_conflicting = |(other, vm): &(&str, Option<Arc<VirtualMachine>>)| match vm {
-            Some(vm) => needs(vm, &claim, present.as_deref()),
-            None => is_unlabelled && has_pod(other),
-        };
-        let others: Vec<_> = others.filter(is_conflicting).collect();
-        if others.is_empty() {
-            continue;
-        }
-        let others = others.iter().map(|(name, vm)| (*name, vm.as_deref()));
-        let all = others.chain([(key.name(), Some(vm))]);
-        let all = all.map(|(name, vm)| ConflictingVm {
-            name,
-            vm,
-            has_pod: has_pod(name),
-        });
-        let claim_name_owner =
-            claim_names::claim_name_owner(&claim, &all.collect::<Vec<_>>(), present.as_deref());
-        let other = claim_name_owner.filter(|claim_name_owner| *claim_name_owner != key.name());
-        let other = other.map(str::to_owned);
-        name_conflicts.insert(claim, other);
-    }
-    name_conflicts
-}
-
 /// The entries of `status.volumes`, with the present PVCs and the evidence of the previous reconcile.
 pub fn recorded(vm: &VirtualMachine, ctx: &Context) -> Vec<RecordedVolume> {
     let key = ObjectKey::of(vm);
@@ -333,7 +293,7 @@ fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>
         // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over a newer one.
         let legacy = claims
             .get(&ctx.key(&legacy))
-            .filter(|view| owner_of(view.as_ref()).is_none_or(|vm| vm == name));
+            .filter(|view| other_owner_of(view.as_ref(), &name).is_none());
         let view = legacy.or_else(|| claims.get(&ctx.key(&claim)))?;
         Some((view.name_any(), view))
     };

@@ -10,7 +10,7 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, UsedVolume, names};
 use crate::controllers::vm::claim_names;
-use crate::controllers::vm::views::{ClaimView, PodView, owner_of};
+use crate::controllers::vm::views::{ClaimView, PodView, other_owner_of};
 use kube::ResourceExt;
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ impl RecordedVolume {
     /// Whether the labels of the PVC name another VM than the one with that name.
     #[must_use]
     pub fn has_other_owner(&self, vm: &str) -> bool {
-        let owner = self.present.as_deref().and_then(owner_of);
-        owner.is_some_and(|owner| owner != vm)
+        let present = self.present.as_deref();
+        present.is_some_and(|claim| other_owner_of(claim, vm).is_some())
     }
 
     /// Whether the VM needs the PVC, and its data is lost without the acceptance of a person.

@@ -8,7 +8,7 @@ use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::ClaimChange;
 use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
-use crate::controllers::vm::views::{ClaimView, owner_of};
+use crate::controllers::vm::views::{ClaimView, other_owner_of};
 use crate::k8s::error::Error;
 use crate::k8s::events;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -59,7 +59,7 @@ async fn create(
 
 /// Checks that the labels of the PVC name no other VM. A user may have created a PVC without labels for this VM.
 pub(super) fn check_vm(claim: &ClaimView, observed: &Observed) -> Result<(), Error> {
-    match owner_of(claim).filter(|vm| *vm != observed.name()) {
+    match other_owner_of(claim, &observed.name()) {
         None => Ok(()),
         Some(vm) => Err(Error::OwnedByOther {
             kind: "PersistentVolumeClaim",

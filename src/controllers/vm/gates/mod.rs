@@ -2,3 +2,4 @@
 
 pub mod freshness;
 pub mod orphans;
+pub mod stopped_claims;

@@ -3,7 +3,7 @@
 use crate::api::vm::UsedVolume;
 use crate::controllers::vm::claim_names::{generates, used_volume};
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::owner_of;
+use crate::controllers::vm::views::other_owner_of;
 use crate::controllers::vm::volumes::RecordedVolume;
 
 /// The entries of `status.volumes` that remain, with those of a pod that was created before the operator recorded PVCs.
@@ -12,7 +12,7 @@ pub fn retained(observed: &Observed) -> Vec<UsedVolume> {
     let name = observed.name();
     if observed.recorded.is_empty() && observed.own_pod().is_some() {
         let claims = observed.claims.values().map(AsRef::as_ref);
-        let own = claims.filter(|claim| owner_of(*claim).is_none_or(|owner| owner == name));
+        let own = claims.filter(|claim| other_owner_of(*claim, &name).is_none());
         return own.filter_map(used_volume).collect();
     }
     let is_retained = |recorded: &&RecordedVolume| {

@@ -336,6 +336,11 @@ pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
     vm_of(object).filter(|_| [names::APP_NAME, names::LEGACY_APP_NAME].contains(&name.as_str()))
 }
 
+/// The VM to which an object belongs by its labels, if that is another one than the VM with that name.
+pub fn other_owner_of<K: Resource>(object: &K, vm: &str) -> Option<String> {
+    owner_of(object).filter(|owner| owner != vm)
+}
+
 /// A VM without metadata that the operator does not use.
 #[derive(Clone, Debug, Resource, Deserialize)]
 #[resource(inherit = VirtualMachine)]
