@@ -1,12 +1,10 @@
 //! A problem of an object: its cause and the next step of the person who can solve it.
 
-use crate::api::conditions::{ConditionReason, ReadyReason};
 use std::fmt;
-use strum::EnumMessage;
 
 /// A problem, as conditions, events and logs show it. `R` is the type of its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnosis<R = ReadyReason> {
+pub struct Diagnosis<R> {
     /// The reason of the condition and the event.
     pub reason: R,
     /// Path of the invalid field or key. Empty if `problem` names the object.
@@ -29,26 +27,6 @@ impl<R> Diagnosis<R> {
             subject: String::new(),
             problem: problem.into(),
             next_step: next_step.into(),
-        }
-    }
-}
-
-impl Diagnosis {
-    /// A problem with the next step from the documentation of its reason. `name` is the name of the object with the problem.
-    #[must_use]
-    pub fn documented(reason: ReadyReason, problem: &str, name: &str) -> Self {
-        let next_step = reason.get_message().unwrap_or_default().replace("{}", name);
-        Self::new(reason, problem, next_step)
-    }
-}
-
-impl From<Diagnosis> for Diagnosis<ConditionReason> {
-    fn from(diagnosis: Diagnosis) -> Self {
-        Self {
-            reason: diagnosis.reason.into(),
-            subject: diagnosis.subject,
-            problem: diagnosis.problem,
-            next_step: diagnosis.next_step,
         }
     }
 }

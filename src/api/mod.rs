@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`vm`] | the kind `VirtualMachine`: spec, status, schema and rules; names of its objects, labels and annotations |
 //! | [`runner`] | the contract between operator and runner: configuration file, outcome, download of images, metrics |
-//! | [`conditions`] | condition types, reasons, and changes of a condition |
+//! | [`conditions`] | conditions of any kind, and their changes |
 //! | [`diagnosis`] | a problem of an object, with the next step |
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`pool`] | the kinds `VmPool` and `VmAssignment` |

@@ -6,7 +6,7 @@
 //!
 //! All fields are limited, so that a report has at most 8 KiB.
 
-use crate::api::conditions;
+use crate::api::vm::conditions;
 use crate::api::vm::{names, without_nulls};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,

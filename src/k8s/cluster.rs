@@ -1,5 +1,6 @@
 //! The dependencies that all controllers share: the API client, leadership, clocks, randomness and metrics.
 
+use crate::k8s::forbidden::Forbidden;
 use crate::k8s::leader::Leadership;
 use crate::telemetry::metrics::Metrics;
 use k8s_openapi::jiff::Timestamp;
@@ -16,6 +17,9 @@ const WATCH_BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// The delay after the first failed reconcile.
 const FIRST_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The command that installs the definitions of this project.
+const INSTALL_OWN: &str = "kubectl apply -f crds/";
 
 /// The dependencies that all controllers of a process share. Clones share the client, the leadership and the metrics.
 #[derive(Clone)]
@@ -40,8 +44,21 @@ pub struct Cluster {
     pub instant: fn() -> Instant,
     /// Random numbers from 0 to 1.
     pub jitter: fn() -> f64,
+    /// Kinds of other programs that the controllers need.
+    pub foreign: &'static [ForeignKind],
+    /// Kinds that the operator may not list or watch.
+    pub forbidden: Arc<Forbidden>,
     /// The number of reconciles that have started.
     reconciles: Arc<AtomicU64>,
+}
+
+/// A kind that another program defines.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignKind {
+    /// Plural name, for example `pods`.
+    pub plural: &'static str,
+    /// The command that installs the definition.
+    pub install: &'static str,
 }
 
 /// Names under which a program writes.
@@ -70,8 +87,17 @@ impl Cluster {
             now: Timestamp::now,
             instant: Instant::now,
             jitter,
+            foreign: &[],
+            forbidden: Arc::default(),
             reconciles: Arc::default(),
         }
+    }
+
+    /// The command that installs the definition of the kind with that plural name.
+    #[must_use]
+    pub fn install_command(&self, plural: &str) -> &'static str {
+        let foreign = self.foreign.iter().find(|kind| kind.plural == plural);
+        foreign.map_or(INSTALL_OWN, |kind| kind.install)
     }
 
     /// An id for a reconcile, unique in this process.

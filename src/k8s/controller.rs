@@ -7,6 +7,7 @@ use crate::k8s::key::ObjectKey;
 use crate::k8s::queue::Queue;
 use crate::k8s::state::States;
 use crate::k8s::tasks::panic_text;
+use crate::k8s::undecodable::Undecodable;
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
 use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
@@ -19,9 +20,6 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Instrument;
-
-/// The number of concurrent reconciles. It keeps the API server busy without flooding it.
-const CONCURRENCY: u16 = 16;
 
 /// The result of a successful reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +58,9 @@ pub trait Reconciler: Send + Sync + 'static {
     /// The controller's name: a value of `--controllers`, and the label `controller` of metrics.
     const NAME: &'static str;
 
+    /// The number of concurrent reconciles. The default keeps the API server busy without flooding it.
+    const CONCURRENCY: u16 = 16;
+
     /// The dependencies that all controllers share.
     fn cluster(&self) -> &Cluster;
 
@@ -94,8 +95,23 @@ pub trait Reconciler: Send + Sync + 'static {
         }
     }
 
-    /// Called when this process has become the leader, before the first reconcile.
-    fn on_elected(self: &Arc<Self>) {}
+    /// The objects that the controller cannot decode, one entry for each watched kind.
+    fn undecodable(&self) -> &[Arc<Undecodable>] {
+        &[]
+    }
+
+    /// Updates the metrics that the controller defines before they are read.
+    fn update_own_metrics(&self) {}
+
+    /// Updates the metrics of the controller before they are read.
+    fn update_metrics(&self) {
+        self.update_own_metrics();
+        self.queue().update_depth();
+        let undecodable = self.undecodable().iter().map(|kind| kind.count()).sum();
+        self.cluster()
+            .metrics
+            .set_undecodable(Self::NAME, undecodable);
+    }
 }
 
 /// Runs a controller. It waits until this process leads, then reconciles all objects once, and each object of
@@ -113,7 +129,9 @@ pub async fn run<R: Reconciler>(
         () = stop.clone() => return,
         () = stand_by(&*reconciler, &mut changes) => {}
     }
-    reconciler.on_elected();
+    for undecodable in reconciler.undecodable() {
+        undecodable.report_all(reconciler.cluster());
+    }
     let known = reconciler.objects().state();
     let all: Vec<_> = known
         .iter()
@@ -138,7 +156,7 @@ pub async fn run<R: Reconciler>(
         });
     Controller::for_stream(no_events, reconciler.objects())
         .reconcile_on(requests)
-        .with_config(Config::default().concurrency(CONCURRENCY))
+        .with_config(Config::default().concurrency(R::CONCURRENCY))
         .graceful_shutdown_on(stop)
         .run(reconcile, failed, reconciler.clone())
         .for_each(|result| {

@@ -2,9 +2,11 @@
 
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::scope::Scope;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::store::primary::PrimaryStore;
-use crate::k8s::watch::is_unreadable;
+use crate::k8s::tasks::Tasks;
+use crate::k8s::watch::{NamespacedObject, is_unreadable, listed_in};
 use futures::{Stream, StreamExt};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
@@ -27,7 +29,7 @@ where
     let cluster = cluster.clone();
     let mut listed = Vec::new();
     events.flat_map(move |event| {
-        let is_reported = store.note_definition(&event);
+        let is_reported = store.note_definition(&event, &cluster);
         let changed = match event {
             Ok(event) => {
                 store.watched(&event);
@@ -69,7 +71,7 @@ pub async fn children<K: Resource<DynamicType = ()>>(
     let mut events = std::pin::pin!(events);
     let mut is_complete = false;
     while let Some(event) = events.next().await {
-        let is_reported = cache.note_definition(&event);
+        let is_reported = cache.note_definition(&event, &cluster);
         let event = match event {
             Ok(event) => event,
             Err(_) if is_reported => continue,
@@ -88,6 +90,31 @@ pub async fn children<K: Resource<DynamicType = ()>>(
             changed(key, change);
         }
     }
+}
+
+/// Starts a task that watches the objects of a kind with these labels into the cache. Without labels, it watches all objects. `changed` is
+/// that of [`children`].
+pub fn spawn_children<K: NamespacedObject>(
+    scope: &Scope,
+    tasks: &mut Tasks,
+    resource: &'static str,
+    labels: &str,
+    cache: &Arc<Cache<K>>,
+    changed: impl Fn(Option<ObjectKey>, Change) + Send + 'static,
+) {
+    let config = watcher::Config {
+        label_selector: Some(labels.to_owned()).filter(|labels| !labels.is_empty()),
+        ..watcher::Config::default()
+    };
+    let events = listed_in::<K>(&scope.cluster, &scope.namespaces(), &config);
+    let watch = children(
+        scope.cluster.clone(),
+        resource,
+        events,
+        cache.clone(),
+        changed,
+    );
+    tasks.spawn(format!("watch of {resource}"), watch);
 }
 
 fn failed(cluster: &Cluster, resource: &'static str, error: &watcher::Error) {

@@ -1,5 +1,6 @@
 //! (pure) The identity of an object among the objects of its kind.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use std::fmt;
@@ -22,7 +23,12 @@ impl ObjectKey {
     /// The key of the object.
     #[must_use]
     pub fn of<K: Resource>(object: &K) -> Self {
-        let metadata = object.meta();
+        Self::of_metadata(object.meta())
+    }
+
+    /// The key of the object with that metadata.
+    #[must_use]
+    pub fn of_metadata(metadata: &ObjectMeta) -> Self {
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
         Self::new(namespace, metadata.name.as_deref().unwrap_or_default())
     }

@@ -3,11 +3,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`client`] | the API client: connections, time-outs, the gate that holds back writes without leadership |
-//! | `cluster` | the dependencies that all controllers of a process share |
+//! | `cluster`, `scope` | the dependencies that all controllers of a process share; those of one namespace |
 //! | `controller`, `queue` | the trait `Reconciler`, the loop that runs it, and the metrics of its queue |
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
-//! | `watch`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
-//! | `writer`, `events`, `error` | writes, events, errors |
+//! | `watch`, `forbidden`, `undecodable`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
+//! | `views`, `ownership`, `live` | fields of Kubernetes' own kinds, the owners of objects, checks against the API server |
+//! | `writer`, `events`, `error`, `rejection` | writes, events, errors, and requests that the API server rejects |
 //! | `leader` | leader election |
 
 pub mod client;
@@ -22,21 +23,35 @@ pub mod events;
 #[cfg(feature = "operator")]
 pub mod follow;
 #[cfg(feature = "operator")]
+pub mod forbidden;
+#[cfg(feature = "operator")]
 pub mod key;
 #[cfg(feature = "operator")]
 pub mod leader;
+#[cfg(feature = "operator")]
+pub mod live;
+#[cfg(feature = "operator")]
+pub mod ownership;
 #[cfg(feature = "operator")]
 pub mod queue;
 #[cfg(feature = "operator")]
 pub mod registry;
 #[cfg(feature = "operator")]
+pub mod rejection;
+#[cfg(feature = "operator")]
 pub mod retry;
+#[cfg(feature = "operator")]
+pub mod scope;
 #[cfg(feature = "operator")]
 pub mod state;
 #[cfg(feature = "operator")]
 pub mod store;
 #[cfg(feature = "operator")]
 pub mod tasks;
+#[cfg(feature = "operator")]
+pub mod undecodable;
+#[cfg(feature = "operator")]
+pub mod views;
 #[cfg(feature = "operator")]
 pub mod watch;
 #[cfg(feature = "operator")]

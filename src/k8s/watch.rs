@@ -18,9 +18,9 @@ mod guard;
 pub use guard::Guarded;
 
 use crate::k8s::cluster::Cluster;
+use crate::k8s::forbidden::is_forbidden;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::utils::Backoff;
@@ -101,26 +101,18 @@ pub fn listed_in<K: NamespacedObject>(
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K> {
     let (config, backoff_max) = (config.clone(), cluster.watch_backoff_max);
     let begin = |api: Api<K>| -> Begin<K> {
-        let config = config.clone();
-        Box::new(move || listed(api.clone(), config.clone(), backoff_max).boxed())
+        let (config, forbidden) = (config.clone(), cluster.forbidden.clone());
+        Box::new(move || {
+            let (forbidden, namespace) = (forbidden.clone(), api.namespace().map(str::to_owned));
+            let note = move |event: &Result<Event<K>>| {
+                forbidden.note::<K>(namespace.as_deref(), event);
+            };
+            let events = listed(api.clone(), config.clone(), backoff_max);
+            events.inspect(note).boxed()
+        })
     };
     let apis = namespaces.apis(&cluster.client).into_iter();
     merged(apis.map(begin).collect())
-}
-
-/// The same, if some objects cannot be decoded, for example after a return to an earlier version of the operator. They are logged, and
-/// `replacement` makes an object from their metadata. Without a replacement, the event is dropped.
-pub fn decoded_in<K>(
-    cluster: &Cluster,
-    namespaces: &Namespaces,
-    config: &watcher::Config,
-    replacement: fn(ObjectMeta) -> Option<K>,
-) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K>
-where
-    K: NamespacedObject,
-{
-    let events = listed_in::<Guarded<K>>(cluster, namespaces, config);
-    filter_map(events, move |event| decoded(event, replacement))
 }
 
 /// Changes or drops events. Errors are kept.
@@ -133,30 +125,6 @@ pub fn filter_map<K, T>(
             Ok(event) => change(event).map(Ok),
             Err(error) => Some(Err(error)),
         })
-    })
-}
-
-fn decoded<K>(
-    event: Event<Guarded<K>>,
-    replacement: fn(ObjectMeta) -> Option<K>,
-) -> Option<Event<K>>
-where
-    K: Resource<DynamicType = ()>,
-{
-    let object = |Guarded(result): Guarded<K>| match result {
-        Ok(object) => Some(object),
-        Err(invalid) => {
-            let name = invalid.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(kind = %K::kind(&()), name, error = %invalid.error, "the operator cannot decode this object and ignores its spec and status; correct the field that the error names");
-            replacement(invalid.metadata)
-        }
-    };
-    Some(match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
-        Event::InitApply(guarded) => Event::InitApply(object(guarded)?),
-        Event::Apply(guarded) => Event::Apply(object(guarded)?),
-        Event::Delete(guarded) => Event::Delete(object(guarded)?),
     })
 }
 
@@ -250,14 +218,21 @@ impl WatchBackoff {
 ///
 /// When one list starts again, all others start again, because the receiver replaces its content by a list. Changes of
 /// complete lists wait while other lists are read.
+///
+/// A list that the API server forbids counts as empty, unless all are forbidden. When it is allowed again, all lists start again.
 fn merged<K: Send + 'static>(
     begin: Vec<Begin<K>>,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static {
-    let lists = begin.into_iter().map(|begin| (begin(), begin)).collect();
+    let list = |begin: Begin<K>| List {
+        events: begin(),
+        begin,
+        is_forbidden: false,
+    };
     let merged = Merged {
-        lists,
+        lists: begin.into_iter().map(list).collect(),
         complete: 0,
         has_begun: false,
+        ends_forbidden: false,
     };
     futures::stream::unfold(merged, |mut merged| async move {
         Some((merged.next().await?, merged))
@@ -270,28 +245,48 @@ type Begin<K> = Box<dyn Fn() -> Events<K> + Send>;
 /// The events of a list and its watch.
 type Events<K> = BoxStream<'static, Result<Event<K>>>;
 
+struct List<K> {
+    events: Events<K>,
+    begin: Begin<K>,
+    is_forbidden: bool,
+}
+
 struct Merged<K> {
-    /// The streams in the order in which their lists are read.
-    lists: Vec<(Events<K>, Begin<K>)>,
+    /// The lists in the order in which they are read.
+    lists: Vec<List<K>>,
     /// The number of complete lists.
     complete: usize,
     /// Whether the first incomplete list has yielded `Init`.
     has_begun: bool,
+    /// Whether the last list is forbidden, so that its error takes the place of its end.
+    ends_forbidden: bool,
 }
 
 impl<K> Merged<K> {
     async fn next(&mut self) -> Option<Result<Event<K>>> {
         loop {
             let reading = self.complete;
+            if std::mem::take(&mut self.ends_forbidden) {
+                return Some(Ok(Event::InitDone));
+            }
             if reading == self.lists.len() {
                 let (index, event) = self.next_change().await?;
-                if matches!(event, Ok(Event::Init)) {
-                    self.restart(index);
+                let is_forbidden = self.lists.get(index)?.is_forbidden;
+                match event {
+                    // Forbidden lists are requested again and again.
+                    Ok(Event::Init) if is_forbidden => continue,
+                    Ok(_) if is_forbidden => {
+                        self.restart_all();
+                        continue;
+                    }
+                    Ok(Event::Init) => self.restart(index),
+                    _ => {}
                 }
                 return Some(event);
             }
-            let event = self.lists.get_mut(reading)?.0.next().await?;
-            match event {
+            let list = self.lists.get_mut(reading)?;
+            let event = list.events.next().await?;
+            match &event {
                 Ok(Event::Init) if std::mem::replace(&mut self.has_begun, true) => {
                     self.restart(reading);
                     return Some(event);
@@ -304,16 +299,32 @@ impl<K> Merged<K> {
                         return Some(event);
                     }
                 }
-                event => return Some(event),
+                Err(error) if is_forbidden(error) => {
+                    list.is_forbidden = true;
+                    self.leave_out(reading);
+                    return Some(event);
+                }
+                _ => return Some(event),
             }
         }
+    }
+
+    /// Counts the forbidden list as complete, if another one is allowed.
+    fn leave_out(&mut self, reading: usize) {
+        let is_last = reading + 1 == self.lists.len();
+        if is_last && self.lists.iter().all(|list| list.is_forbidden) {
+            return self.restart_all();
+        }
+        self.complete += 1;
+        self.has_begun = false;
+        self.ends_forbidden = is_last;
     }
 
     /// The next event of any stream, with the stream's index.
     async fn next_change(&mut self) -> Option<(usize, Result<Event<K>>)> {
         futures::future::poll_fn(|cx| {
-            for (index, (list, _)) in self.lists.iter_mut().enumerate() {
-                if let Poll::Ready(event) = list.poll_next_unpin(cx) {
+            for (index, list) in self.lists.iter_mut().enumerate() {
+                if let Poll::Ready(event) = list.events.poll_next_unpin(cx) {
                     return Poll::Ready(event.map(|event| (index, event)));
                 }
             }
@@ -325,11 +336,21 @@ impl<K> Merged<K> {
     /// Starts all lists again. The list at that index has yielded `Init`, and is the first.
     fn restart(&mut self, index: usize) {
         self.lists.swap(0, index);
-        for (list, begin) in self.lists.iter_mut().skip(1) {
-            *list = begin();
+        for list in self.lists.iter_mut().skip(1) {
+            list.events = (list.begin)();
+            list.is_forbidden = false;
         }
         self.complete = 0;
         self.has_begun = true;
+    }
+
+    fn restart_all(&mut self) {
+        self.restart(0);
+        if let Some(first) = self.lists.first_mut() {
+            first.events = (first.begin)();
+            first.is_forbidden = false;
+        }
+        self.has_begun = false;
     }
 }
 

@@ -4,7 +4,9 @@ use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
-use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
 use kube::core::{NamespaceResourceScope, Request};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
@@ -211,7 +213,33 @@ impl<'a> Writer<'a> {
             .await
     }
 
-    /// Patches a primary object with a merge patch. The response is decoded as `V`.
+    /// Creates the object, or changes the fields that this program has applied before or applies now. It takes over fields of other
+    /// managers. Fields that the program has applied before and that the object lacks are removed.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn apply<K, V>(&self, cache: &Cache<V>, object: &K) -> Result<Arc<V>, Error>
+    where
+        K: Resource<DynamicType = ()> + Serialize,
+        V: Resource + DeserializeOwned,
+    {
+        let name = object.name_any();
+        let body = serde_json::to_value(object).map_err(kube::Error::SerdeError);
+        let mut body = body.map_err(failed::<K>("apply", &name))?;
+        if let Some(fields) = body.as_object_mut() {
+            // The API server requires both.
+            fields.insert("apiVersion".to_owned(), K::api_version(&()).into());
+            fields.insert("kind".to_owned(), K::kind(&()).into());
+        }
+        let params = PatchParams::apply(self.cluster.manager.field_manager).force();
+        let request = self
+            .request::<K>()
+            .patch(&name, &params, &Patch::Apply(body));
+        self.send_into::<K, V>(cache, "apply", &name, request).await
+    }
+
+    /// Patches a primary object with a merge patch. The response is decoded as `V`. If the patch contains `metadata.resourceVersion`, the
+    /// object must have that version. A merge patch replaces lists as a whole, so a patch of a list needs the version.
     ///
     /// # Errors
     /// If the request fails.
@@ -301,19 +329,60 @@ impl<'a> Writer<'a> {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
+        let writing = cache.writing();
+        let left = self.send_delete::<K, V>(name, &params).await?;
+        Ok(left
+            .map(|left| left.map(|left| writing.answered(left)))
+            .is_some())
+    }
+
+    /// Deletes a primary object under these preconditions. With [`PropagationPolicy::Foreground`], the object remains until its children are
+    /// deleted. Returns whether this request has deleted the object. If the object still exists, the store applies the response, which has a
+    /// deletion timestamp.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn delete_primary<K, V>(
+        &self,
+        store: &PrimaryStore<K>,
+        name: &str,
+        preconditions: Preconditions,
+        propagation: PropagationPolicy,
+    ) -> Result<bool, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + 'static,
+        V: DeserializeOwned + Into<K>,
+    {
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy: Some(propagation),
+            ..DeleteParams::default()
+        };
+        let left = self.send_delete::<K, V>(name, &params).await?;
+        Ok(left
+            .map(|left| left.map(|left| store.answered(left.into())))
+            .is_some())
+    }
+
+    /// Sends a deletion. Returns `None` if this request has not deleted the object, else the object if it still exists.
+    async fn send_delete<K, V>(
+        &self,
+        name: &str,
+        params: &DeleteParams,
+    ) -> Result<Option<Option<V>>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned,
+    {
         let request = self
             .request::<K>()
-            .delete(name, &params)
+            .delete(name, params)
             .map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
-        let writing = cache.writing();
         match self.cluster.client.request_status::<V>(request).await {
-            Ok(answer) => {
-                drop(answer.left().map(|left| writing.answered(left)));
-                Ok(true)
-            }
+            Ok(answer) => Ok(Some(answer.left())),
             // The object was deleted, replaced or changed, so the intended object no longer exists.
-            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(false),
+            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
             Err(error) => Err(failed::<K>("delete", name)(error)),
         }
     }

@@ -25,6 +25,12 @@ pub(super) enum Fatal {
          operator in a pod of the cluster"
     )]
     NoNamespace,
+    #[error("--controllers names no controller; name at least one")]
+    NoController,
+    #[error(
+        "--controllers names controllers of the sets {0} and {1}; each set runs in a Deployment of its own, so name controllers of one set only"
+    )]
+    TwoSets(&'static str, &'static str),
     #[error("cannot serve HTTP on {0}: {1}; choose another address with --http")]
     Http(SocketAddr, std::io::Error),
     #[error("cannot write {0}: {1}")]

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -58,12 +59,14 @@ async fn readyz(State(pages): State<Pages>) -> impl IntoResponse {
         "the operator is not ready, because it has not received the first list of these kinds of objects: {}",
         missing.join(", ")
     );
-    let unknown = pages.registry.unknown();
-    if !unknown.is_empty() {
-        let unknown = unknown.join(", ");
-        text += &format!(
-            "; the API server does not know {unknown}; install the CRDs: kubectl apply -f crds/"
-        );
+    let mut unknown = BTreeMap::<&str, Vec<&str>>::new();
+    for kind in pages.registry.unknown() {
+        let install = pages.cluster.install_command(kind);
+        unknown.entry(install).or_default().push(kind);
+    }
+    for (install, kinds) in unknown {
+        let kinds = kinds.join(", ");
+        text += &format!("; the API server does not know {kinds}; install the CRDs: {install}");
     }
     (StatusCode::SERVICE_UNAVAILABLE, text)
 }
@@ -75,6 +78,9 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
     }
     let leads = pages.cluster.leadership.leads();
     metrics.leader.set(i64::from(leads));
+    let forbidden = pages.cluster.forbidden.namespaces();
+    let forbidden = i64::try_from(forbidden).unwrap_or(i64::MAX);
+    metrics.forbidden_namespaces.set(forbidden);
     for update in &pages.update_metrics {
         update();
     }
@@ -87,6 +93,7 @@ mod tests {
     use super::*;
     use crate::controllers::vm;
     use crate::controllers::vm::context::Context;
+    use crate::k8s::controller::Reconciler;
     use crate::settings::Settings;
     use http_body_util::BodyExt;
     use kube::runtime::watcher;
@@ -95,7 +102,7 @@ mod tests {
     async fn get(ctx: &Arc<Context>, path: &str) -> (StatusCode, String) {
         let counted = ctx.clone();
         let mut pages = Pages {
-            cluster: ctx.cluster.clone(),
+            cluster: ctx.scope.cluster.clone(),
             registry: Registry::default(),
             update_metrics: vec![Arc::new(move || counted.update_metrics())],
         };
@@ -112,7 +119,8 @@ mod tests {
     fn note_definition(ctx: &Context, code: u16) {
         let status = kube::core::Status::failure("", "").with_code(code).boxed();
         let error = watcher::Error::InitialListFailed(kube::Error::Api(status));
-        ctx.vms.note_definition::<()>(&Err(error));
+        ctx.vms
+            .note_definition::<()>(&Err(error), &ctx.scope.cluster);
     }
 
     #[tokio::test]
@@ -133,7 +141,7 @@ mod tests {
         let (_, text) = get(&ctx, "/readyz").await;
         assert!(text.contains("kubectl apply -f crds/"), "{text}");
         let listed = Ok(watcher::Event::InitDone);
-        ctx.vms.note_definition::<()>(&listed);
+        ctx.vms.note_definition::<()>(&listed, &ctx.scope.cluster);
         let (status, text) = get(&ctx, "/readyz").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(
@@ -182,7 +190,10 @@ mod tests {
             ctx.vms
                 .watched(&watcher::Event::Apply(serde_json::from_value(vm).unwrap()));
         }
-        ctx.cluster.metrics.requested("patch", "vms/status", "200");
+        ctx.scope
+            .cluster
+            .metrics
+            .requested("patch", "vms/status", "200");
         let text = get(&ctx, "/metrics").await.1;
         for line in [
             r#"vm_operator_vms{state="Running"} 2"#,
@@ -220,7 +231,11 @@ mod tests {
             "an emulation that is configured is no problem"
         );
         // A changed configuration file leads to a new context in the same process.
-        let next = Context::new(ctx.cluster.clone(), "ns".to_owned(), Settings::default());
+        let next = Context::new(
+            ctx.scope.cluster.clone(),
+            "ns".to_owned(),
+            Settings::default(),
+        );
         let text = get(&Arc::new(next), "/metrics").await.1;
         assert!(!text.contains("vm_operator_vm_condition{"), "{text}");
     }

@@ -4,3 +4,5 @@ pub mod cli;
 mod fatal;
 pub mod http;
 mod run;
+mod set;
+pub mod sets;

@@ -1,19 +1,14 @@
 //! Runs the selected controllers: API client, leader election, HTTP pages, and shutdown.
 
-use crate::controllers::ControllerName;
-use crate::controllers::pool;
-use crate::controllers::vm;
-use crate::controllers::vm::context::Context;
 use crate::k8s::client::gate;
 use crate::k8s::client::timeout::Deadlines;
 use crate::k8s::cluster::Cluster;
-use crate::k8s::controller;
 use crate::k8s::leader::{Candidate, Leadership, LeadershipLost, identity};
 use crate::k8s::registry::Registry;
-use crate::k8s::tasks::Tasks;
 use crate::operator::fatal::Fatal;
-use crate::operator::http::{self, Pages};
-use crate::settings::{ConfigFile, Settings};
+use crate::operator::http;
+use crate::operator::set::{ControllerName, ControllerSet, Facts, Start};
+use crate::settings::{ConfigFile, Section};
 use crate::telemetry::logs::{self, LogLevel};
 use crate::telemetry::metrics::Metrics;
 use axum::Router;
@@ -31,15 +26,12 @@ use tracing::level_filters::LevelFilter;
 /// Time for the reconciles in progress after a request to shut down. The kubelet kills the operator after 30 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Name of the Lease, which is the same for all selections of controllers.
-const LEASE: &str = "vm-operator";
-
 /// The options of `vm-operator run`.
 #[derive(clap::Args)]
 pub(super) struct Run {
     /// Controllers to run, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_value = "vm,pool")]
-    controllers: Vec<ControllerName>,
+    pub(super) controllers: Vec<ControllerName>,
     /// Configuration file, which the operator reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -70,10 +62,10 @@ struct Process {
     stop: watch::Receiver<bool>,
 }
 
-/// Runs the operator until the process receives a request to shut down.
-pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
+/// Runs a set of controllers until the process receives a request to shut down.
+pub(super) async fn operate<S: ControllerSet>(run: Run) -> Result<(), Fatal> {
     let log_level = Arc::new(logs::begin(run.log_format, run.log_level));
-    let mut config = ConfigFile::load(run.config.as_deref())?;
+    let mut config = ConfigFile::<S::Settings>::load(run.config.as_deref())?;
     let pages = http::serve(run.http)
         .await
         .map_err(|e| Fatal::Http(run.http, e))?;
@@ -84,8 +76,9 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
         pages,
         stop: stop_signal()?,
     };
+    (S::FACTS.metrics)(&process.metrics);
     loop {
-        match operate_with(config.clone(), &run.controllers, &process).await? {
+        match operate_with::<S>(config.clone(), &run.controllers, &process).await? {
             End::Stopped => return Ok(()),
             End::Reconfigured(changed) => {
                 tracing::info!(
@@ -103,57 +96,49 @@ pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
 }
 
 /// The cause of the end of [`operate_with`].
-enum End {
+enum End<S> {
     /// The process received a request to shut down.
     Stopped,
     /// The configuration has changed.
-    Reconfigured(Box<ConfigFile>),
+    Reconfigured(Box<ConfigFile<S>>),
     /// This operator is not the leader any more. Its client sends no write.
     NoLeader(LeadershipLost),
 }
 
 /// Runs the operator until its end. Before it returns a new configuration, reconciles have finished and the Lease is released, so
 /// that never two configurations are in use.
-async fn operate_with(
-    config: ConfigFile,
+async fn operate_with<S: ControllerSet>(
+    config: ConfigFile<S::Settings>,
     controllers: &[ControllerName],
     process: &Process,
-) -> Result<End, Fatal> {
+) -> Result<End<S::Settings>, Fatal> {
     let settings = config.settings.clone();
-    let namespace = settings.namespace.clone().or_else(own_namespace);
+    let namespace = settings
+        .namespace()
+        .map(str::to_owned)
+        .or_else(own_namespace);
     let namespace = namespace.ok_or(Fatal::NoNamespace)?;
     let leadership = Leadership::waiting();
     let access = Config::infer().await?;
     let leases = gate::client_without_gate(access.clone(), process.metrics.clone())?;
     let leases = Api::namespaced(leases, &namespace);
-    let mut candidate = Candidate::new(leases, LEASE, &process.identity, leadership.clone());
-    let cluster = cluster(access, leadership, process.metrics.clone())?;
+    let lease = S::FACTS.name;
+    let mut candidate = Candidate::new(leases, lease, &process.identity, leadership.clone());
+    let cluster = cluster(access, leadership, process.metrics.clone(), &S::FACTS)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
-    let stop = || stopped(process.stop.clone());
-    let (signal, log_level) = (stop(), process.log_level.clone());
-    let valid = process.metrics.clone();
-    let end = async move {
-        tokio::select! {
-            () = signal => None,
-            changed = config.changed(&valid, &log_level) => Some(changed),
-        }
-    };
-    let end = end.boxed().shared();
-    let mut started = Started::new(cluster);
+    let end = end(config, process);
     let controllers_stop = end.clone().map(drop).boxed().shared();
+    let mut start = Start::new(cluster, namespace, controllers_stop);
     for controller in controllers {
-        let stop = controllers_stop.clone();
-        match controller {
-            ControllerName::Vm => started.start_vm(&namespace, &settings, stop),
-            ControllerName::Pool => started.start_pool(&namespace, stop),
-        }
+        S::start(*controller, &settings, &mut start);
     }
-    let Started {
+    let Start {
         pages,
         runs,
         mut tasks,
-    } = started;
+        ..
+    } = start;
     let registry = pages.registry.clone();
     drop(process.pages.send_replace(pages.router()));
     let election = async {
@@ -161,20 +146,12 @@ async fn operate_with(
         registry.ready().await;
         candidate.run().await
     };
-    let shutdown_timeout = async {
-        stop().await;
-        tracing::info!("the operator shuts down and waits for the reconciles in progress");
-        // Before the first lists, no reconcile can be in progress.
-        if registry.missing().is_empty() {
-            tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
-        }
-    };
     tokio::select! {
         lost = election => return Ok(End::NoLeader(lost)),
         ended = tasks.ended() => return Err(ended.into()),
         _ = futures::future::join_all(runs) => {}
         // A write may still be in progress, so the Lease is not released but expires.
-        () = shutdown_timeout => return Ok(End::Stopped),
+        () = shutdown_timeout(&registry, process) => return Ok(End::Stopped),
     }
     candidate.release().await;
     Ok(end
@@ -182,70 +159,44 @@ async fn operate_with(
         .map_or(End::Stopped, |changed| End::Reconfigured(Box::new(changed))))
 }
 
+/// Completes at the request to shut down, or with a changed configuration.
+fn end<S: Section>(
+    config: ConfigFile<S>,
+    process: &Process,
+) -> Shared<BoxFuture<'static, Option<ConfigFile<S>>>> {
+    let (signal, log_level) = (stopped(process.stop.clone()), process.log_level.clone());
+    let valid = process.metrics.clone();
+    let end = async move {
+        tokio::select! {
+            () = signal => None,
+            changed = config.changed(&valid, &log_level) => Some(changed),
+        }
+    };
+    end.boxed().shared()
+}
+
+/// Completes when the reconciles in progress at the request to shut down have had their time.
+async fn shutdown_timeout(registry: &Registry, process: &Process) {
+    stopped(process.stop.clone()).await;
+    tracing::info!("the operator shuts down and waits for the reconciles in progress");
+    // Before the first lists, no reconcile can be in progress.
+    if registry.missing().is_empty() {
+        tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
+    }
+}
+
 fn cluster(
     access: Config,
     leadership: Leadership,
     metrics: Arc<Metrics>,
+    set: &Facts,
 ) -> Result<Cluster, Fatal> {
     let deadlines = Deadlines::default();
     let client = gate::client(access, metrics.clone(), leadership.clone(), deadlines)?;
-    let mut cluster = Cluster::new(client, vm::MANAGER);
+    let mut cluster = Cluster::new(client, set.manager);
     (cluster.leadership, cluster.metrics) = (leadership, metrics);
+    cluster.foreign = set.foreign;
     Ok(cluster)
-}
-
-/// Completes when the controllers must stop.
-type Stop = Shared<BoxFuture<'static, ()>>;
-
-/// The started controllers.
-struct Started {
-    pages: Pages,
-    /// The reconcile loops of the controllers.
-    runs: Vec<BoxFuture<'static, ()>>,
-    /// Watches and other tasks.
-    tasks: Tasks,
-}
-
-impl Started {
-    fn new(cluster: Cluster) -> Self {
-        let (registry, update_metrics) = (Registry::default(), Vec::new());
-        Self {
-            pages: Pages {
-                cluster,
-                registry,
-                update_metrics,
-            },
-            runs: Vec::new(),
-            tasks: Tasks::default(),
-        }
-    }
-
-    fn start_vm(&mut self, namespace: &str, settings: &Settings, stop: Stop) {
-        let cluster = self.pages.cluster.clone();
-        let ctx = Context::new(cluster, namespace.to_owned(), settings.clone());
-        let ctx = Arc::new(ctx);
-        ctx.register(&mut self.pages.registry);
-        let changes = vm::watch(&ctx, &mut self.tasks);
-        let counted = ctx.clone();
-        let update_metrics = move || counted.update_metrics();
-        self.pages.update_metrics.push(Arc::new(update_metrics));
-        self.runs.push(controller::run(ctx, changes, stop).boxed());
-    }
-
-    fn start_pool(&mut self, namespace: &str, stop: Stop) {
-        let mut cluster = self.pages.cluster.clone();
-        cluster.manager = pool::MANAGER;
-        let ctx = Arc::new(pool::context::Context::new(cluster, namespace.to_owned()));
-        ctx.register(&mut self.pages.registry);
-        let watched = pool::watch(&ctx, &mut self.tasks);
-        let counted = ctx.clone();
-        let update_metrics = move || pool::report::update_metrics(&counted);
-        self.pages.update_metrics.push(Arc::new(update_metrics));
-        let orphans = controller::run(pool::orphans::Orphans::new(&ctx), watched.vms, stop.clone());
-        self.runs.push(orphans.boxed());
-        let pools = controller::run(ctx, watched.pools, stop);
-        self.runs.push(pools.boxed());
-    }
 }
 
 /// Identity of this process in the Lease. The host name is the pod's name; the Deployment sets `POD_UID`.

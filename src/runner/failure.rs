@@ -1,8 +1,8 @@
 //! (pure) The errors of the runner: [`Failure`] ends the VM, [`Problem`] becomes a condition of a
 //! running VM, and [`Invalid`] is a value of the configuration that cannot be used.
 
-use crate::api::conditions::ConditionReason;
 use crate::api::runner::outcome::{EndReason, Outcome};
+use crate::api::vm::conditions::ConditionReason;
 
 /// An error that ends the VM or prevents its start. It becomes the termination message and the exit
 /// code.

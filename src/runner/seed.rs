@@ -1,9 +1,9 @@
 //! (io) The cloud-init seed: a vfat image with the label `CIDATA`, as cloud-init's NoCloud source
 //! expects it.
 
-use crate::api::conditions::ConditionReason;
 use crate::api::hex;
 use crate::api::runner::config::CloudInit;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::failure::{Failure, Problem};
 use fatfs::{FileSystem, FormatVolumeOptions, FsOptions};
 use serde_json::{Map, Value, json};

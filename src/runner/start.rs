@@ -6,10 +6,10 @@
 //!
 //! If KVM fails soon after the start and the configuration allows emulation, the outcome is another start.
 
-use crate::api::conditions::ConditionReason;
 use crate::api::runner::config::CloudInit;
 use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::{EndReason, Outcome, TERMINATION_MESSAGE_PATH};
+use crate::api::vm::conditions::ConditionReason;
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
 use crate::runner::config::{self, RunnerConfig};

@@ -3,8 +3,8 @@
 mod parts;
 mod report;
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::Bytes;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::runner::agent::login::Desktop;
 use crate::runner::failure::Problem;

@@ -1,15 +1,15 @@
 //! (io) The configuration file: it is read at the start and watched for changes while the operator runs.
 
-use crate::api::logging;
-use crate::settings::Settings;
 use crate::telemetry::logs::LogLevel;
 use crate::telemetry::metrics::Metrics;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::fmt;
 use std::io::ErrorKind;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,17 +58,43 @@ pub enum SettingsError {
     Invalid(String),
 }
 
+/// The configuration of one set of controllers: a section of the file.
+pub trait Section: DeserializeOwned + Default + Clone + PartialEq + Send + Sync + 'static {
+    /// The keys that lead to the section.
+    const PATH: &'static [&'static str];
+
+    /// Namespace of the operator, if the section names it.
+    fn namespace(&self) -> Option<&str>;
+
+    /// The first value that is not allowed: its key below the section, and the next step.
+    fn violation(&self) -> Option<(String, &'static str)>;
+
+    /// Parses the text of a file. Returns the configuration, and warnings about keys without effect. `file` is the file name in
+    /// messages.
+    ///
+    /// # Errors
+    /// The text is not YAML, or has a value that is not allowed.
+    fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
+        parse(text, file)
+    }
+
+    /// Values without effect: their keys below the section, and the reason.
+    fn warnings(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+}
+
 /// The configuration file: path, last text, and the configuration in use.
 #[derive(Clone, Debug)]
-pub struct ConfigFile {
+pub struct ConfigFile<S> {
     path: PathBuf,
     /// None if the file does not exist or cannot be read.
     text: Option<String>,
     /// The configuration in use.
-    pub settings: Settings,
+    pub settings: S,
 }
 
-impl ConfigFile {
+impl<S: Section> ConfigFile<S> {
     /// Reads the file at `path` and logs its warnings. Without `path`, it reads [`DEFAULT_PATH`]; if that does not exist, all
     /// values are defaults.
     ///
@@ -122,83 +148,90 @@ impl ConfigFile {
     }
 }
 
-fn parse_and_log(text: &str, path: &Path) -> Result<Settings, SettingsError> {
-    let (settings, warnings) = Settings::parse(text, &path.display().to_string())?;
+fn parse_and_log<S: Section>(text: &str, path: &Path) -> Result<S, SettingsError> {
+    let (settings, warnings) = S::parse(text, &path.display().to_string())?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
     Ok(settings)
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Root {
-    #[serde(rename = "/Manager")]
-    manager: Manager,
+fn parse<S: Section>(text: &str, file: &str) -> Result<(S, Vec<String>), SettingsError> {
+    let about = |key: &str, message: &str| match line_of(text, key) {
+        Some(line) => format!("{file}, line {line}: {key}: {message}"),
+        None => format!("{file}: {key}: {message}"),
+    };
+    let options = serde_saphyr::options! { with_snippet: false };
+    let mut value: Value = serde_saphyr::from_str_with_options(text, options)
+        .map_err(|error| SettingsError::Invalid(format!("{file}: {error}")))?;
+    drop_nulls(&mut value);
+    let (mut unknown, mut track) = (Vec::new(), serde_path_to_error::Track::new());
+    let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
+    let below = Below::<S>(S::PATH, PhantomData);
+    let mut ignored = |path: serde_ignored::Path<'_>| unknown.push(key(&path));
+    let deserializer = serde_ignored::Deserializer::new(deserializer, &mut ignored);
+    let section = below
+        .deserialize(deserializer)
+        .map_err(|error| SettingsError::Invalid(about(&key(&track.path()), &error.to_string())))?;
+    let prefix = S::PATH.join(".");
+    if let Some((key, next_step)) = section.violation() {
+        let message = format!("the value is not allowed; {next_step}");
+        return Err(SettingsError::Invalid(about(
+            &format!("{prefix}.{key}"),
+            &message,
+        )));
+    }
+    unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
+    let unknown = unknown
+        .iter()
+        .map(|key| about(key, reason_without_effect(key)));
+    let warnings = section.warnings();
+    let warnings = warnings
+        .iter()
+        .map(|(key, message)| about(&format!("{prefix}.{key}"), message));
+    let all = unknown.chain(warnings).collect();
+    Ok((section, all))
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Manager {
-    #[serde(rename = "/Controller")]
-    controller: Settings,
+/// Deserializer seed that follows these keys to the section. A missing section has the default values.
+struct Below<S>(&'static [&'static str], PhantomData<S>);
+
+impl<'de, S: Section> DeserializeSeed<'de> for Below<S> {
+    type Value = S;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S, D::Error> {
+        match self.0 {
+            [] => S::deserialize(deserializer),
+            _ => deserializer.deserialize_any(self),
+        }
+    }
 }
 
-impl Settings {
-    /// Parses the text of a file. Returns the configuration, and warnings about keys without effect. `file` is the file name in
-    /// messages.
-    ///
-    /// # Errors
-    /// The text is not YAML, or has a value that is not allowed.
-    pub fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
-        let about = |key: &str, message: &str| match line_of(text, key) {
-            Some(line) => format!("{file}, line {line}: {key}: {message}"),
-            None => format!("{file}: {key}: {message}"),
+impl<'de, S: Section> Visitor<'de> for Below<S> {
+    type Value = S;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    /// An empty file.
+    fn visit_unit<E>(self) -> Result<S, E> {
+        Ok(S::default())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<S, A::Error> {
+        let Some((first, rest)) = self.0.split_first() else {
+            return Ok(S::default());
         };
-        let options = serde_saphyr::options! { with_snippet: false };
-        let mut value: Value = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| SettingsError::Invalid(format!("{file}: {error}")))?;
-        if value.is_null() {
-            value = Value::Object(serde_json::Map::new());
+        let mut section = S::default();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == *first {
+                section = map.next_value_seed(Self(rest, PhantomData))?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
         }
-        drop_nulls(&mut value);
-        let (mut unknown, mut track) = (Vec::new(), serde_path_to_error::Track::new());
-        let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
-        let root: Result<Root, _> =
-            serde_ignored::deserialize(deserializer, |path| unknown.push(key(&path)));
-        let settings = root
-            .map_err(|error| {
-                SettingsError::Invalid(about(&key(&track.path()), &error.to_string()))
-            })?
-            .manager
-            .controller;
-        if let Some((key, next_step)) = settings.violation() {
-            let message = format!("the value is not allowed; {next_step}");
-            return Err(SettingsError::Invalid(about(
-                &format!("/Manager./Controller.{key}"),
-                &message,
-            )));
-        }
-        unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
-        let mut warnings: Vec<String> = unknown
-            .iter()
-            .map(|key| about(key, reason_without_effect(key)))
-            .collect();
-        let properties = settings
-            .reconciler
-            .logging_properties
-            .as_deref()
-            .unwrap_or_default();
-        if let Some(line) = logging::level(properties).1.first() {
-            let message = format!(
-                "the line {line:?} has no effect, because the operator reads only .level; remove the line"
-            );
-            warnings.push(about(
-                "/Manager./Controller./Reconciler.loggingProperties",
-                &message,
-            ));
-        }
-        Ok((settings, warnings))
+        Ok(section)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::api::runner::fetch::SCHEMES;
 
 impl Settings {
     /// The first value that is not allowed: its key below `/Controller`, and the next step.
-    pub(super) fn violation(&self) -> Option<(String, &'static str)> {
+    pub(super) fn first_violation(&self) -> Option<(String, &'static str)> {
         if !self.namespace.as_deref().is_none_or(is_namespace) {
             return Some(("namespace".to_owned(), "use the name of a namespace"));
         }

@@ -9,8 +9,9 @@ mod limits;
 #[cfg(test)]
 mod tests;
 
-pub use file::{ConfigFile, DEFAULT_PATH, SettingsError};
+pub use file::{ConfigFile, DEFAULT_PATH, Section, SettingsError};
 
+use crate::api::logging;
 use crate::api::quantity::Bytes;
 use crate::api::runner::fetch::SCHEMES;
 use crate::api::vm::names;
@@ -34,6 +35,30 @@ pub struct Settings {
     /// `ramOvercommit` take effect immediately, all others at the next start of a VM.
     #[serde(rename = "/Reconciler")]
     pub reconciler: Reconciler,
+}
+
+impl Section for Settings {
+    const PATH: &'static [&'static str] = &["/Manager", "/Controller"];
+
+    fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    fn violation(&self) -> Option<(String, &'static str)> {
+        self.first_violation()
+    }
+
+    fn warnings(&self) -> Vec<(&'static str, String)> {
+        let properties = self.reconciler.logging_properties.as_deref();
+        let lines = logging::level(properties.unwrap_or_default()).1;
+        let warning = lines.first().map(|line| {
+            let message = format!(
+                "the line {line:?} has no effect, because the operator reads only .level; remove the line"
+            );
+            ("/Reconciler.loggingProperties", message)
+        });
+        warning.into_iter().collect()
+    }
 }
 
 /// Key `/Reconciler`.

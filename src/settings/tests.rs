@@ -265,7 +265,7 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
         std::fs::write(&path, file(&format!("cpuOvercommit: {overcommit}"))).unwrap()
     };
     write("3");
-    let config = ConfigFile::load(Some(&path)).unwrap();
+    let config = ConfigFile::<Settings>::load(Some(&path)).unwrap();
     let metrics = Arc::new(Metrics::default());
     let following = tokio::spawn({
         let (metrics, (_filter, level)) = (metrics.clone(), LogLevel::new(LevelFilter::INFO));

@@ -1,8 +1,6 @@
 //! The metrics of the operator, in the OpenMetrics format.
 
-use crate::telemetry::pools::PoolMetrics;
 use crate::telemetry::process::ProcessCollector;
-use crate::telemetry::scraped::ScrapedGauge;
 use crate::telemetry::work_queue::WorkQueueMetrics;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -11,6 +9,18 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The metrics that one controller defines.
+pub trait OwnMetrics: Send + Sync + 'static {
+    /// Creates the metrics and adds them to the registry, which gives their names the prefix `vm_operator_`.
+    fn registered(registry: &mut Registry) -> Self;
+}
+
+/// The metrics of controllers, by their type.
+type ByType = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
 
 /// Labels of the reconcile counter.
 type ReconcileLabels = [(&'static str, &'static str); 2];
@@ -26,34 +36,24 @@ type RequestLabels = [(&'static str, String); 3];
 
 /// The metrics of the operator.
 pub struct Metrics {
-    /// Metrics with the prefix `vm_operator_`.
-    registry: Registry,
+    /// Metrics with the prefix `vm_operator_`, and those of them that controllers define.
+    registry: Mutex<(Registry, ByType)>,
     /// Metrics that other programs have too, under the same names.
     common: Registry,
     reconciles: Family<ReconcileLabels, Counter>,
     duration: Family<ControllerLabel, Histogram>,
     backoff: Family<ControllerLabel, Gauge>,
     requests: Family<RequestLabels, Counter>,
-    vms: Family<OneLabel, Gauge>,
+    undecodable: Family<ControllerLabel, Gauge>,
     objects: Family<OneLabel, Gauge>,
-    /// The conditions of all VMs.
-    pub vm_conditions: ScrapedGauge,
-    /// State, node and runner of all VMs.
-    pub vm_info: ScrapedGauge,
-    /// The restarts of all VMs.
-    pub vm_restarts: ScrapedGauge,
     /// The queues of the controllers.
     pub work_queue: WorkQueueMetrics,
-    /// Pools and their assignments.
-    pub pools: PoolMetrics,
-    /// Seconds from the creation of a VM's pod until the VM runs.
-    pub vm_start: Histogram,
     /// 1 if this operator is the leader, else 0.
     pub leader: Gauge,
+    /// Namespaces with objects that the operator may not list or watch.
+    pub forbidden_namespaces: Gauge,
     /// Watches that were restarted.
     pub watch_restarts: Counter,
-    /// VMs that cannot be decoded.
-    pub undecodable: Gauge,
     /// 1 if the newest configuration file is in use, 0 if it is invalid.
     pub settings_valid: Gauge,
 }
@@ -69,7 +69,8 @@ impl Default for Metrics {
             ])
         });
         let backoff = Family::<ControllerLabel, Gauge>::default();
-        let (watch_restarts, undecodable) = (Counter::default(), Gauge::default());
+        let watch_restarts = Counter::default();
+        let undecodable = Family::<ControllerLabel, Gauge>::default();
         let (requests, leader) = (Family::default(), Gauge::default());
         let help = "Requests to the API server, by RBAC verb, resource and HTTP status code; the label code has the value \
             error if there was no response";
@@ -79,31 +80,17 @@ impl Default for Metrics {
             "Leadership: 1 if this operator is the leader, else 0",
             leader.clone(),
         );
-        let (vms, objects) = (Family::default(), Family::default());
-        let help = "VMs, by the reason of their condition Ready";
-        registry.register("vms", help, Family::clone(&vms));
-        let help = "Conditions of each VM, by type and status; the value is always 1. The condition Accelerated is \
-            missing if the operator's configuration selects emulation (accelerator.policy: tcg)";
-        let vm_conditions = ScrapedGauge::new("vm_condition", help);
-        let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; \
-            the value is always 1";
-        let vm_info = ScrapedGauge::new("vm_info", help);
-        let help =
-            "Failed starts and unexpected stops of each VM; 0 after the VM has run for 10 min";
-        let vm_restarts = ScrapedGauge::new("vm_restarts", help);
-        for metric in [&vm_conditions, &vm_info, &vm_restarts] {
-            registry.register_collector(Box::new(metric.clone()));
-        }
+        let objects = Family::default();
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the operator", version);
-        let pools = PoolMetrics::registered(&mut registry);
         let help = "Objects that the operator keeps in memory, by resource";
         registry.register("stored_objects", help, Family::clone(&objects));
-        let vm_start = Histogram::new([
-            0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
-        ]);
-        let help = "Time from the creation of a VM's pod until the VM runs";
-        registry.register("vm_start_seconds", help, vm_start.clone());
+        let forbidden_namespaces = Gauge::default();
+        registry.register(
+            "forbidden_namespaces",
+            "Watched namespaces with kinds that the operator may not list or watch",
+            forbidden_namespaces.clone(),
+        );
         let settings_valid = Gauge::default();
         settings_valid.set(1);
         registry.register(
@@ -127,8 +114,8 @@ impl Default for Metrics {
             watch_restarts.clone(),
         );
         registry.register(
-            "undecodable_vms",
-            "VirtualMachine objects that the operator cannot decode",
+            "undecodable_objects",
+            "Objects that the operator cannot decode, by controller",
             undecodable.clone(),
         );
         let help = "Configuration: 1 if the newest configuration file is in use, 0 if the file cannot be used and the \
@@ -139,20 +126,15 @@ impl Default for Metrics {
         Self {
             work_queue: WorkQueueMetrics::new(&mut common),
             common,
-            vms,
             objects,
-            vm_conditions,
-            vm_info,
-            vm_restarts,
-            pools,
-            vm_start,
             requests,
             leader,
             settings_valid,
-            registry,
+            registry: Mutex::new((registry, ByType::new())),
             reconciles,
             duration,
             backoff,
+            forbidden_namespaces,
             watch_restarts,
             undecodable,
         }
@@ -183,13 +165,24 @@ impl Metrics {
             .inc();
     }
 
-    /// Sets the number of VMs in each state.
-    pub fn set_vms<'a>(&self, states: impl Iterator<Item = &'a str>) {
-        // A state without VMs is not served.
-        self.vms.clear();
-        for state in states {
-            self.vms.get_or_create(&[("state", state.to_owned())]).inc();
+    /// Sets the number of a controller's objects that cannot be decoded.
+    pub fn set_undecodable(&self, controller: &'static str, objects: usize) {
+        let objects = i64::try_from(objects).unwrap_or(i64::MAX);
+        let labels = [("controller", controller)];
+        self.undecodable.get_or_create(&labels).set(objects);
+    }
+
+    /// The metrics of a controller. The first call registers them, so a controller that starts again goes on counting.
+    pub fn of<T: OwnMetrics>(&self) -> Arc<T> {
+        let mut content = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let (registry, by_type) = &mut *content;
+        let known = by_type.get(&TypeId::of::<T>()).cloned();
+        if let Some(known) = known.and_then(|known| known.downcast().ok()) {
+            return known;
         }
+        let new = Arc::new(T::registered(registry));
+        by_type.insert(TypeId::of::<T>(), new.clone());
+        new
     }
 
     /// Sets the number of stored objects of a resource.
@@ -204,8 +197,9 @@ impl Metrics {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
+        let content = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing into a string cannot fail.
-        let _ = encode_registry(&mut text, &self.registry)
+        let _ = encode_registry(&mut text, &content.0)
             .and_then(|()| encode_registry(&mut text, &self.common))
             .and_then(|()| encode_eof(&mut text));
         text

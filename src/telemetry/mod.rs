@@ -2,7 +2,6 @@
 
 pub mod logs;
 pub mod metrics;
-pub mod pools;
 mod process;
 pub mod scraped;
 pub mod work_queue;

@@ -6,9 +6,9 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 use strum::{EnumMessage, VariantArray};
-use vm_operator::api::conditions::{ConditionReason, ReadyReason};
 use vm_operator::api::runner::metrics;
-use vm_operator::controllers;
+use vm_operator::api::vm::conditions::{ConditionReason, ReadyReason};
+use vm_operator::operator::sets::{self, SETS};
 use vm_operator::telemetry::metrics::Metrics;
 
 const SENTENCE_WORDS_MAX: usize = 30;
@@ -140,7 +140,7 @@ fn texts_of(value: &Value, key: &str, found: &mut Vec<String>) {
 
 fn definitions() -> Source {
     let mut texts = Vec::new();
-    for definition in controllers::definitions() {
+    for definition in sets::definitions() {
         let definition = serde_json::to_value(definition).unwrap();
         texts_of(&definition, "description", &mut texts);
     }
@@ -167,10 +167,12 @@ fn condition_reasons() -> Source {
 }
 
 fn operator_metrics() -> Source {
-    let metrics = Metrics::default().text();
-    let helps = metrics
-        .lines()
-        .filter_map(|line| line.strip_prefix("# HELP "));
+    let metrics = Metrics::default();
+    for set in SETS {
+        (set.metrics)(&metrics);
+    }
+    let text = metrics.text();
+    let helps = text.lines().filter_map(|line| line.strip_prefix("# HELP "));
     let helps = helps.filter_map(|line| Some(line.split_once(' ')?.1));
     Source::new("metrics of the operator", paragraphs(helps))
 }

@@ -5,6 +5,7 @@
     reason = "each printer column repeats the names of its parts"
 )]
 
+use crate::api::conditions::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -104,10 +105,8 @@ pub enum BoundReason {
     NameMismatch,
 }
 
-impl BoundReason {
-    /// The text of the reason in the condition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+impl Reason for BoundReason {
+    fn as_str(self) -> &'static str {
         self.into()
     }
 }

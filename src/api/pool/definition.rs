@@ -1,5 +1,6 @@
 //! The custom resource definitions of pools and assignments, as they are in `crds/`.
 
+use crate::api::conditions::Reason;
 use crate::api::pool::{BOUND, BoundReason, VmAssignment, VmPool};
 use crate::api::vm::{names, without_nulls};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{

@@ -20,6 +20,7 @@ pub use assignment::{AssignedVm, BoundReason, VmAssignment, VmAssignmentSpec, Vm
 pub use definition::definitions;
 pub use retention::{InvalidRetention, Retention};
 
+use crate::api::conditions::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -234,10 +235,8 @@ pub enum PoolReason {
     WriteRejected,
 }
 
-impl PoolReason {
-    /// The text of the reason in the condition.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
+impl Reason for PoolReason {
+    fn as_str(self) -> &'static str {
         self.into()
     }
 }

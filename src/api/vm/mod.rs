@@ -12,6 +12,8 @@
 
 mod bounds;
 mod cloud_init;
+pub mod conditions;
+pub mod diagnosis;
 mod machine;
 mod memory_backing;
 pub mod names;

@@ -1,7 +1,8 @@
 //! (pure) The actions of the pool controller. Each is one write with a precondition.
 
 use crate::api::pool::VmAssignmentStatus;
-use crate::controllers::pool::facts::{Held, Version};
+use crate::controllers::pool::facts::Held;
+use crate::k8s::live::Version;
 use k8s_openapi::jiff::Timestamp;
 use std::fmt;
 

@@ -4,10 +4,11 @@ use crate::api::pool::{VmAssignmentSpec, VmAssignmentStatus, names};
 use crate::api::{VirtualMachine, VmAssignment, VmPool};
 use crate::controllers::pool::action::{Action, Change, Check, SpecChange, Why};
 use crate::controllers::pool::context::Context;
-use crate::controllers::pool::facts::{Held, Version};
+use crate::controllers::pool::facts::Held;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::error::Error;
 use crate::k8s::events;
+use crate::k8s::live::{Version, is_gone};
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -95,7 +96,8 @@ async fn write_status(
         json!({"vm": vm, "lastUsed": last_used, "expires": expires, "conditions": conditions});
     let body = json!({"metadata": {"resourceVersion": claim.version}, "status": status});
     let patch = Patch::Merge(body);
-    ctx.writer()
+    ctx.scope
+        .writer()
         .patch_subresource::<VmAssignment, _>(&ctx.claims, "status", &claim.name, &patch)
         .await
 }
@@ -108,20 +110,24 @@ async fn delete(
     pool: &VmPool,
     ctx: &Context,
 ) -> Result<bool, Error> {
-    let (writer, uid) = (ctx.writer(), only_uid(&claim.uid));
+    let (writer, uid) = (ctx.scope.writer(), only_uid(&claim.uid));
     let is_deleted = writer
         .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
         .await?;
     if !is_deleted {
         return Ok(false);
     }
-    ctx.cluster
-        .metrics
-        .pools
-        .ended(&pool.name_any(), why.as_str());
+    ctx.metrics.ended(&pool.name_any(), why.as_str());
     let note = format!("the assignment of {user} ends: {why}");
     let pool = pool.object_ref(&());
-    events::publish(&ctx.cluster, &pool, EventType::Normal, why.as_str(), &note).await;
+    events::publish(
+        &ctx.scope.cluster,
+        &pool,
+        EventType::Normal,
+        why.as_str(),
+        &note,
+    )
+    .await;
     Ok(true)
 }
 
@@ -134,12 +140,13 @@ pub async fn delete_of_missing_pool(held: &Held, ctx: &Context) -> Result<(), Er
     let Some(uid) = &held.claim else {
         return Ok(());
     };
-    let known = ctx.claims.get(&ctx.key(&name));
+    let known = ctx.claims.get(&ctx.scope.key(&name));
     let is_left = |claim: &Arc<AssignmentView>| {
         claim.metadata.uid.as_ref() == Some(uid) && claim.metadata.deletion_timestamp.is_none()
     };
     if known.as_ref().is_some_and(is_left) {
-        ctx.writer()
+        ctx.scope
+            .writer()
             .delete::<VmAssignment, _>(&ctx.claims, &name, only_uid(uid), None)
             .await?;
     }
@@ -149,32 +156,24 @@ pub async fn delete_of_missing_pool(held: &Held, ctx: &Context) -> Result<(), Er
 /// Whether the API server confirms the condition of an action.
 async fn holds(check: &Check, ctx: &Context) -> Result<bool, Error> {
     let claim = async |name: &str| {
-        let writer = ctx.writer();
+        let writer = ctx.scope.writer();
         writer.find::<VmAssignment, AssignmentView>(name).await
     };
-    let vm = async |name: &str| ctx.writer().find::<MemberView, MemberView>(name).await;
+    let vm = async |name: &str| {
+        ctx.scope
+            .writer()
+            .find::<MemberView, MemberView>(name)
+            .await
+    };
     Ok(match check {
         Check::None => true,
         Check::ClaimGone { name, uid } => is_gone(claim(name).await?.as_ref(), uid),
-        Check::ClaimIs(version) => is_version(claim(&version.name).await?.as_ref(), version),
+        Check::ClaimIs(version) => version.is(claim(&version.name).await?.as_ref()),
         Check::VmGone { name, uid } => {
             let found = vm(name).await?.filter(MemberView::concerns_pools);
             is_gone(found.as_ref(), uid)
         }
-        Check::VmIs(version) => is_version(vm(&version.name).await?.as_ref(), version),
-    })
-}
-
-fn is_gone<K: Resource>(found: Option<&K>, uid: &str) -> bool {
-    found.is_none_or(|found| {
-        found.meta().uid.as_deref() != Some(uid) || found.meta().deletion_timestamp.is_some()
-    })
-}
-
-fn is_version<K: Resource>(found: Option<&K>, version: &Version) -> bool {
-    found.is_some_and(|found| {
-        found.meta().resource_version.as_ref() == Some(&version.version)
-            && found.meta().uid.as_ref() == Some(&version.uid)
+        Check::VmIs(version) => version.is(vm(&version.name).await?.as_ref()),
     })
 }
 
@@ -200,17 +199,18 @@ async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
     claim.metadata.owner_references = Some(vec![owner(pool, &[])]);
     let adopted = (names::ANNOTATION_ADOPTED.to_owned(), "true".to_owned());
     claim.metadata.annotations = Some([adopted].into());
-    let created = ctx.writer().create_or_get(&ctx.claims, &claim).await;
+    let created = ctx.scope.writer().create_or_get(&ctx.claims, &claim).await;
     created.map(drop)
 }
 
 async fn own(claim: &Version, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
-    let present = ctx.claims.get(&ctx.key(&claim.name));
+    let present = ctx.claims.get(&ctx.scope.key(&claim.name));
     let present = present.iter().flat_map(|claim| claim.owner_references());
     let mut owners: Vec<_> = present.cloned().collect();
     owners.push(owner(pool, &owners));
     let body = json!({"metadata": {"resourceVersion": claim.version, "ownerReferences": owners}});
-    ctx.writer()
+    ctx.scope
+        .writer()
         .patch::<VmAssignment, _>(&ctx.claims, &claim.name, &Patch::Merge(body))
         .await
         .map(drop)
@@ -234,7 +234,8 @@ async fn write_assignment(vm: &Version, assignment: &Value, ctx: &Context) -> Re
         "metadata": {"resourceVersion": vm.version},
         "status": {"assignment": assignment},
     });
-    ctx.writer()
+    ctx.scope
+        .writer()
         .merge_status::<MemberView, MemberView>(&ctx.vms, &vm.name, &body)
         .await
         .map(drop)
@@ -277,7 +278,8 @@ pub async fn change_spec(
     };
     let metadata = json!({"resourceVersion": vm.version});
     let body = json!({"metadata": metadata, "spec": {"vm": machine}});
-    ctx.writer()
+    ctx.scope
+        .writer()
         .merge::<MemberView, MemberView>(&ctx.vms, &vm.name, &body)
         .await?;
     report_on_vm(
@@ -295,12 +297,12 @@ async fn report_on_vm(vm: &Version, reason: &str, note: &str, ctx: &Context) {
     let vm = ObjectReference {
         api_version: Some(VirtualMachine::api_version(&()).into_owned()),
         kind: Some(VirtualMachine::kind(&()).into_owned()),
-        namespace: Some(ctx.namespace.clone()),
+        namespace: Some(ctx.scope.namespace.clone()),
         name: Some(vm.name.clone()),
         uid: Some(vm.uid.clone()),
         ..ObjectReference::default()
     };
-    events::publish(&ctx.cluster, &vm, EventType::Normal, reason, note).await;
+    events::publish(&ctx.scope.cluster, &vm, EventType::Normal, reason, note).await;
 }
 
 async fn report_change(
@@ -314,9 +316,9 @@ async fn report_change(
     match (change, &claim.status.vm) {
         (Change::Assigned, Some(vm)) => {
             let created = claim.creation_timestamp().map(|time| time.0);
-            let seconds = created.map(|created| (ctx.cluster.now)().duration_since(created));
+            let seconds = created.map(|created| (ctx.scope.cluster.now)().duration_since(created));
             let seconds = seconds.map_or(0.0, |duration| duration.as_secs_f64());
-            ctx.cluster.metrics.pools.assigned(&name, seconds.max(0.0));
+            ctx.metrics.assigned(&name, seconds.max(0.0));
             let note = format!("pool {name} assigns the VM to {user}");
             let vm = Version {
                 name: vm.name.clone(),
@@ -328,7 +330,14 @@ async fn report_change(
         _ => {
             let note = format!("{user} waits for a VM");
             let pool = pool.object_ref(&());
-            events::publish(&ctx.cluster, &pool, EventType::Normal, "Waiting", &note).await;
+            events::publish(
+                &ctx.scope.cluster,
+                &pool,
+                EventType::Normal,
+                "Waiting",
+                &note,
+            )
+            .await;
         }
     }
 }

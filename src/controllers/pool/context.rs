@@ -1,31 +1,35 @@
 //! The context of each reconcile of a pool: cluster, stores and remembered state.
 
 use crate::api::VmPool;
+use crate::controllers::pool::metrics::PoolMetrics;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::{Registry, Stored};
+use crate::k8s::rejection::{HasRejections, Rejections};
+use crate::k8s::scope::Scope;
 use crate::k8s::state::States;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
-use crate::k8s::watch::Namespaces;
-use crate::k8s::writer::Writer;
+use crate::k8s::undecodable::Undecodable;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The remembered state of a pool.
 #[derive(Debug, Default)]
 pub struct PoolState {
-    /// The time of the last write of a rejection into the status.
-    pub rejection_reported: Option<Instant>,
+    rejections: Rejections,
+}
+
+impl HasRejections for PoolState {
+    fn rejections(&mut self) -> &mut Rejections {
+        &mut self.rejections
+    }
 }
 
 /// The context of each reconcile of a pool.
 pub struct Context {
-    /// Client, leadership, clocks and metrics, shared by all controllers.
-    pub cluster: Cluster,
     /// The watched namespace.
-    pub namespace: String,
+    pub scope: Scope,
     /// All pools.
     pub pools: Arc<PrimaryStore<VmPool>>,
     /// The VMs that concern pools.
@@ -34,6 +38,10 @@ pub struct Context {
     pub claims: Arc<Cache<AssignmentView>>,
     /// The remembered state of each pool.
     pub states: States<PoolState>,
+    /// Pools, assignments and VMs that cannot be decoded.
+    pub undecodable: [Arc<Undecodable>; 3],
+    /// The metrics of pools.
+    pub metrics: Arc<PoolMetrics>,
 }
 
 impl Context {
@@ -43,8 +51,13 @@ impl Context {
         let pool_of = |claim: &AssignmentView| Some(ObjectKey::of(claim).sibling(&claim.spec.pool));
         Self {
             states: States::new(cluster.first_backoff, cluster.jitter),
-            cluster,
-            namespace,
+            metrics: cluster.metrics.of(),
+            scope: Scope { cluster, namespace },
+            undecodable: [
+                Undecodable::new::<VmPool>("assignments of the pool do not expire"),
+                Undecodable::new::<AssignmentView>("the operator does not change the assignment"),
+                Undecodable::new::<MemberView>("pools do not assign the VM"),
+            ],
             pools: Arc::default(),
             vms: Arc::default(),
             claims: Arc::new(Cache::new(pool_of)),
@@ -61,23 +74,5 @@ impl Context {
     /// Returns when all stores are complete.
     pub async fn stores_ready(&self) {
         futures::join!(self.pools.ready(), self.claims.ready(), self.vms.ready());
-    }
-
-    /// A writer for the watched namespace.
-    #[must_use]
-    pub fn writer(&self) -> Writer<'_> {
-        Writer::new(&self.cluster, &self.namespace)
-    }
-
-    /// The watched namespace, as the watches need it.
-    #[must_use]
-    pub fn watched_namespace(&self) -> Namespaces {
-        Namespaces::Only(vec![self.namespace.clone()])
-    }
-
-    /// The key of an object in the watched namespace.
-    #[must_use]
-    pub fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(&self.namespace, name)
     }
 }

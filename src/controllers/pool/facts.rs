@@ -1,6 +1,7 @@
 //! (pure) The facts that decisions about a pool depend on.
 
 use crate::api::pool::{OnExpiry, OnRelease, Retention, VmAssignmentStatus};
+use crate::k8s::live::Version;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
 
@@ -17,17 +18,6 @@ pub struct Facts {
     pub claims: Vec<Claim>,
     /// The operator's time.
     pub now: Timestamp,
-}
-
-/// A version of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Version {
-    /// Name of the object.
-    pub name: String,
-    /// UID of the object.
-    pub uid: String,
-    /// Resource version of the object.
-    pub version: String,
 }
 
 /// A pool.

@@ -25,6 +25,7 @@ pub mod apply;
 pub mod context;
 pub mod decide;
 pub mod facts;
+pub mod metrics;
 pub mod observe;
 pub mod orphans;
 pub mod report;
@@ -42,6 +43,7 @@ use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::state::States;
+use crate::k8s::undecodable::Undecodable;
 use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -76,7 +78,7 @@ impl Reconciler for Context {
     const NAME: &'static str = "pool";
 
     fn cluster(&self) -> &Cluster {
-        &self.cluster
+        &self.scope.cluster
     }
 
     fn states(&self) -> &States<PoolState> {
@@ -89,6 +91,14 @@ impl Reconciler for Context {
 
     async fn ready(&self) {
         self.stores_ready().await;
+    }
+
+    fn undecodable(&self) -> &[Arc<Undecodable>] {
+        &self.undecodable
+    }
+
+    fn update_own_metrics(&self) {
+        report::update_metrics(self);
     }
 
     async fn reconcile(&self, pool: Arc<VmPool>) -> Result<Outcome, Error> {
@@ -158,7 +168,7 @@ async fn apply_all(actions: &[Action], pool: &VmPool, ctx: &Context) -> Round {
             Ok(Applied::Outdated) => round.is_outdated = true,
             Err(error) => {
                 if error.code() == Some(409) {
-                    ctx.cluster.metrics.pools.conflict(&pool.name_any());
+                    ctx.metrics.conflict(&pool.name_any());
                 }
                 round.error.get_or_insert(error);
             }

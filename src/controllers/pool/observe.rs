@@ -1,12 +1,14 @@
 //! Observes a pool: its members and assignments, from the stores.
 
 use crate::api::VmPool;
-use crate::api::conditions::{self, ReadyReason};
+use crate::api::conditions::{find, is_true};
 use crate::api::pool::{BOUND, VmPoolSpec, names};
+use crate::api::vm::conditions::{self, ReadyReason};
 use crate::api::vm::{Assignment, State};
 use crate::controllers::pool::context::Context;
-use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Version, Vm};
+use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
 use crate::controllers::pool::views::{AssignmentView, MemberView};
+use crate::k8s::live::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
@@ -17,7 +19,7 @@ use strum::VariantArray;
 #[must_use]
 pub fn observe(pool: &VmPool, ctx: &Context) -> Facts {
     let name = pool.name_any();
-    let all = ctx.claims.groups(&ctx.key(""));
+    let all = ctx.claims.groups(&ctx.scope.key(""));
     let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|claim| claim.spec.pool == name);
     let named: BTreeSet<&str> = own.iter().filter_map(|claim| named_vm(claim)).collect();
     let vms: Vec<Vm> = ctx
@@ -50,7 +52,7 @@ pub fn observe(pool: &VmPool, ctx: &Context) -> Facts {
             .collect(),
         vms,
         claims,
-        now: (ctx.cluster.now)(),
+        now: (ctx.scope.cluster.now)(),
     }
 }
 
@@ -63,14 +65,6 @@ fn named_vm(claim: &AssignmentView) -> Option<&str> {
     claim.status.vm.as_ref().map(|vm| vm.uid.as_str())
 }
 
-fn version<K: Resource>(object: &K) -> Version {
-    Version {
-        name: object.meta().name.clone().unwrap_or_default(),
-        uid: uid(object).to_owned(),
-        version: object.meta().resource_version.clone().unwrap_or_default(),
-    }
-}
-
 fn is_member(vm: &MemberView, pool: &str) -> bool {
     vm.spec.pools.iter().any(|name| name == pool)
 }
@@ -79,7 +73,7 @@ fn is_member(vm: &MemberView, pool: &str) -> bool {
 #[must_use]
 pub fn pool_facts(pool: &VmPool) -> Pool {
     Pool {
-        id: version(pool),
+        id: Version::of(pool),
         prewarm: usize::try_from(pool.spec.prewarm).unwrap_or_default(),
         login: pool.spec.login_on_assignment,
         is_ending: pool.metadata.deletion_timestamp.is_some(),
@@ -100,8 +94,8 @@ pub fn rules(spec: &VmPoolSpec) -> Rules {
 #[must_use]
 pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
     let status = &vm.status;
-    let ready = conditions::find(&status.conditions, conditions::READY);
-    let console = conditions::find(&status.conditions, conditions::CONSOLE_CONNECTED);
+    let ready = find(&status.conditions, conditions::READY);
+    let console = find(&status.conditions, conditions::CONSOLE_CONNECTED);
     let is_current = |ready: &&Condition| ready.observed_generation == vm.metadata.generation;
     let requested = vm.spec.vm.restart_request.unwrap_or_default();
     let done = status.observed_restart_request.unwrap_or_default();
@@ -114,18 +108,18 @@ pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
         .filter(is_current)
         .is_some_and(|ready| ready.reason == ReadyReason::Stopped.as_str());
     Vm {
-        id: version(vm),
+        id: Version::of(vm),
         is_member: is_member(vm, pool),
         is_ending: vm.metadata.deletion_timestamp.is_some(),
         wants_running: state_is_running && !is_shut_down,
         state_is_running,
-        is_running: conditions::is_true(&status.conditions, conditions::RUNNING),
+        is_running: is_true(&status.conditions, conditions::RUNNING),
         is_stopped,
         problem: ready.and_then(problem),
         restart_request: requested.max(done),
         is_restarting: (requested > done && !is_stopped)
             || needed.is_some_and(|needed| needed > done),
-        is_connected: conditions::is_true(&status.conditions, conditions::CONSOLE_CONNECTED),
+        is_connected: is_true(&status.conditions, conditions::CONSOLE_CONNECTED),
         connection_changed: console.map(|console| console.last_transition_time.0),
         held: held(&status.assignment),
         restart_needed: needed,
@@ -167,7 +161,7 @@ pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
     let is_of_previous = is_own && !has_owner && of_pools.next().is_some();
     let annotations = claim.annotations();
     Claim {
-        id: version(claim),
+        id: Version::of(claim),
         pool: claim.spec.pool.clone(),
         user: claim.spec.user.clone(),
         created: claim
@@ -179,7 +173,7 @@ pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
         is_adopted: annotations
             .get(names::ANNOTATION_ADOPTED)
             .is_some_and(|value| value == "true"),
-        is_bound: conditions::is_true(&claim.status.conditions, BOUND),
+        is_bound: is_true(&claim.status.conditions, BOUND),
         status: claim.status.clone(),
     }
 }

@@ -31,7 +31,7 @@ impl Orphans {
     /// The controller on the stores of that context.
     #[must_use]
     pub fn new(ctx: &Arc<Context>) -> Arc<Self> {
-        let states = States::new(ctx.cluster.first_backoff, ctx.cluster.jitter);
+        let states = States::new(ctx.scope.cluster.first_backoff, ctx.scope.cluster.jitter);
         let ctx = ctx.clone();
         Arc::new(Self { ctx, states })
     }
@@ -49,7 +49,7 @@ impl Reconciler for Orphans {
     const NAME: &'static str = "pool-orphans";
 
     fn cluster(&self) -> &Cluster {
-        &self.ctx.cluster
+        &self.ctx.scope.cluster
     }
 
     fn states(&self) -> &States<()> {
@@ -78,11 +78,15 @@ impl Reconciler for Orphans {
         let Some(held) = held.filter(|_| !vm.is_ending) else {
             return Ok(Outcome::Done);
         };
-        if ctx.pools.get(&ctx.key(&held.pool)).is_some() {
+        if ctx.pools.get(&ctx.scope.key(&held.pool)).is_some() {
             return Ok(Outcome::Recheck(RECHECK_DELAY));
         }
         // The pool can be newer than the store.
-        let found = ctx.writer().find::<VmPool, VmPool>(&held.pool).await?;
+        let found = ctx
+            .scope
+            .writer()
+            .find::<VmPool, VmPool>(&held.pool)
+            .await?;
         if found.is_none() {
             // An assignment with another owner is not deleted with its pool.
             apply::delete_of_missing_pool(held, ctx).await?;

@@ -1,19 +1,14 @@
 //! (pure, client) The status of a pool: counts, and the condition `Ready` with the cause for which users wait.
 
 use crate::api::VmPool;
+use crate::api::conditions::{DesiredCondition, Reason};
 use crate::api::pool::{OnRelease, PoolReason, READY, Retention, VmPoolStatus};
 use crate::controllers::pool::context::Context;
 use crate::controllers::pool::facts::{Facts, Vm};
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use serde_json::json;
-use std::time::Duration;
-
-/// Minimum time between two messages of a rejection.
-const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// The state of a VM of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,8 +83,18 @@ pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPool
         reason,
         PoolReason::WriteRejected | PoolReason::RetentionInvalid
     );
-    let ready = condition(facts, pool, is_true, reason, message);
-    status.conditions = vec![ready];
+    let present = pool.status.as_ref().map(|status| &*status.conditions);
+    let ready = DesiredCondition {
+        type_: READY,
+        status: is_true,
+        reason,
+        message,
+    };
+    status.conditions = vec![ready.at(
+        present.unwrap_or_default(),
+        pool.metadata.generation,
+        facts.now,
+    )];
     status
 }
 
@@ -157,29 +162,6 @@ fn explanation(
     sentences.join("; ")
 }
 
-fn condition(
-    facts: &Facts,
-    pool: &VmPool,
-    is_true: bool,
-    reason: PoolReason,
-    message: String,
-) -> Condition {
-    let status = if is_true { "True" } else { "False" };
-    let present = pool.status.iter().flat_map(|status| &status.conditions);
-    let mut same = present.filter(|present| present.type_ == READY && present.status == status);
-    let now = Timestamp::from_second(facts.now.as_second()).unwrap_or(facts.now);
-    Condition {
-        type_: READY.to_owned(),
-        status: status.to_owned(),
-        reason: reason.as_str().to_owned(),
-        message,
-        observed_generation: pool.metadata.generation,
-        last_transition_time: same
-            .next()
-            .map_or(Time(now), |it| it.last_transition_time.clone()),
-    }
-}
-
 /// Writes the status of the pool if it differs.
 ///
 /// # Errors
@@ -204,11 +186,16 @@ pub async fn report(
         "metadata": {"name": pool.name_any(), "resourceVersion": pool.resource_version()},
         "status": status,
     });
-    let manager = ctx.cluster.manager.field_manager;
-    ctx.writer()
+    let manager = ctx.scope.cluster.manager.field_manager;
+    ctx.scope
+        .writer()
         .apply_status::<VmPool, VmPool>(&ctx.pools, &pool.name_any(), manager, &body)
-        .await
-        .map(drop)
+        .await?;
+    if rejection.is_some() {
+        let now = (ctx.scope.cluster.instant)();
+        ctx.states.rejection_reported(&ObjectKey::of(pool), now);
+    }
+    Ok(())
 }
 
 /// A rejected write with the next step.
@@ -225,27 +212,20 @@ fn rejected(error: &Error) -> String {
 /// Retains the message of a rejection for a minute. The message of a webhook can differ at each request, and each write of the status
 /// triggers a reconcile.
 fn retain_message(status: &mut VmPoolStatus, pool: &VmPool, ctx: &Context) {
-    let (key, now) = (ObjectKey::of(pool), (ctx.cluster.instant)());
+    let now = (ctx.scope.cluster.instant)();
+    if !ctx.states.keeps_message(&ObjectKey::of(pool), now) {
+        return;
+    }
     let present = pool.status.iter().flat_map(|status| &status.conditions);
     let mut present = present.filter(|it| it.reason == PoolReason::WriteRejected.as_str());
-    let (Some(ready), Some(present)) = (status.conditions.first_mut(), present.next()) else {
-        ctx.states
-            .change(&key, |state| state.rejection_reported = Some(now));
-        return;
-    };
-    let reported = ctx.states.with(&key, |state| state.rejection_reported);
-    let is_new = |at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE;
-    if reported.flatten().is_some_and(is_new) {
+    if let (Some(ready), Some(present)) = (status.conditions.first_mut(), present.next()) {
         ready.message.clone_from(&present.message);
-    } else if ready.message != present.message {
-        ctx.states
-            .change(&key, |state| state.rejection_reported = Some(now));
     }
 }
 
 /// Updates the metrics that count VMs of pools.
 pub fn update_metrics(ctx: &Context) {
-    let metrics = &ctx.cluster.metrics.pools;
+    let metrics = &ctx.metrics;
     // The numbers of a deleted pool are not served. Its counters remain.
     metrics.clear();
     for pool in ctx.pools.reader().state() {

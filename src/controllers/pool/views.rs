@@ -1,8 +1,8 @@
 //! A projection of a VM with only the fields that the controller of pools reads, so that a thousand VMs fit into a few megabytes.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions;
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
+use crate::api::vm::conditions;
 use crate::api::vm::{Assignment, GuestShutdown, State};
 use crate::k8s::store::trim::{key_and_versions, metadata};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};

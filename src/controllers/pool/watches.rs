@@ -7,7 +7,8 @@ use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::Change;
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::{decoded_in, filter_map};
+use crate::k8s::undecodable::{StandIn, decoded_in};
+use crate::k8s::watch::filter_map;
 use futures::{Stream, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
@@ -33,9 +34,13 @@ pub fn watch(
     impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<>,
 > {
     let (changes, changed) = Changes::new(ctx.pools.clone());
-    let (cluster, namespaces) = (&ctx.cluster, ctx.watched_namespace());
+    let (cluster, namespaces) = (&ctx.scope.cluster, ctx.scope.namespaces());
     let config = watcher::Config::default();
-    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config, |_| None);
+    let [of_pools, of_claims, _] = &ctx.undecodable;
+    let last = StandIn::LastVersion;
+    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config, of_claims, last);
+    let without_end = StandIn::Object(pool_without_end);
+    let pools = decoded_in(cluster, &namespaces, &config, of_pools, without_end);
     let (of_claims, known) = (changes.clone(), ctx.clone());
     let (orphans, orphaned) = Changes::new(ctx.vms.clone());
     let of_claim = orphans.clone();
@@ -54,7 +59,6 @@ pub fn watch(
         },
     );
     tasks.spawn("watch of vmassignments".to_owned(), claims);
-    let pools = decoded_in(cluster, &namespaces, &config, pool_without_end);
     let (rules, of_pools) = (changes.clone(), ctx.clone());
     let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
     // Members that two pools share follow the rules of both.
@@ -94,7 +98,7 @@ fn report_sharing(pool: &ObjectKey, ctx: &Context, changes: &Changes<VmPool>) {
     let shared = shared.filter(|pools| pools.len() > 1 && pools.contains(pool.name()));
     let others: BTreeSet<String> = shared.flatten().collect();
     for other in others.iter().filter(|other| *other != pool.name()) {
-        changes.object(ctx.key(other));
+        changes.object(ctx.scope.key(other));
     }
 }
 
@@ -117,8 +121,14 @@ fn vms(
     changes: Changes<VmPool>,
 ) -> impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<> {
     let config = watcher::Config::default();
-    let events =
-        decoded_in::<MemberView>(&ctx.cluster, &ctx.watched_namespace(), &config, |_| None);
+    let ([_, _, undecodable], scope) = (&ctx.undecodable, &ctx.scope);
+    let events = decoded_in::<MemberView>(
+        &scope.cluster,
+        &scope.namespaces(),
+        &config,
+        undecodable,
+        StandIn::LastVersion,
+    );
     let known = ctx.clone();
     let events = filter_map(events, move |event| {
         of_pools(event, |vm| known.vms.get(&ObjectKey::of(vm)).is_some())
@@ -135,7 +145,7 @@ fn vms(
             noted.extend(pools_of(&known));
         }
     });
-    let vms = follow::primaries(&ctx.cluster, "vms of pools", events, ctx.vms.clone());
+    let vms = follow::primaries(&ctx.scope.cluster, "vms of pools", events, ctx.vms.clone());
     let ctx = ctx.clone();
     vms.inspect(move |vm| {
         let mut pools = std::mem::take(&mut *before.lock().unwrap_or_else(PoisonError::into_inner));
@@ -143,7 +153,7 @@ fn vms(
             pools.extend(pools_of(&vm));
         }
         // A pool with an assignment that has just lost the VM to another pool.
-        let claims = ctx.claims.groups(&ctx.key(""));
+        let claims = ctx.claims.groups(&ctx.scope.key(""));
         let names_vm = |claim: &&Arc<AssignmentView>| {
             let named = claim.status.vm.as_ref();
             named.is_some_and(|named| named.name == vm.name)
@@ -155,7 +165,7 @@ fn vms(
                 .map(|claim| claim.spec.pool.clone()),
         );
         for pool in pools {
-            changes.object(ctx.key(&pool));
+            changes.object(ctx.scope.key(&pool));
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::vm::{UsedVolume, names};
-use crate::controllers::vm::views::ClaimView;
+use crate::k8s::views::ClaimView;
 use kube::ResourceExt;
 
 /// The runner data's part of the name in [`names::legacy_claim`].

@@ -2,32 +2,26 @@
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::images::ProgressCache;
-use crate::controllers::vm::metrics;
+use crate::controllers::vm::metrics::VirtualMachineMetrics;
 use crate::controllers::vm::state::VmStates;
-use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, owner_of, vm_of,
-};
+use crate::controllers::vm::views::{ConfigMapView, ReportView, VmView, owner_of, vm_of};
 use crate::k8s::cluster::Cluster;
-use crate::k8s::controller::Reconciler;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Registry;
+use crate::k8s::scope::Scope;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
-use crate::k8s::watch::Namespaces;
-use crate::k8s::writer::Writer;
+use crate::k8s::undecodable::Undecodable;
+use crate::k8s::views::{ClaimView, PodView, SecretView, ServiceView};
 use crate::settings::Settings;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
-use kube::core::error_boundary::InvalidObject;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The context of each reconcile of a VM.
 pub struct Context {
-    /// Client, leadership, clocks and metrics, shared by all controllers.
-    pub cluster: Cluster,
     /// The watched namespace.
-    pub namespace: String,
+    pub scope: Scope,
     /// The configuration. It never changes: for a changed one, the operator creates a new context.
     pub settings: Settings,
     /// All VMs.
@@ -43,8 +37,10 @@ pub struct Context {
     /// Held while the operator applies the objects of a VM that shares a generated PVC name with another VM. So no PVC of that name is
     /// created between the last check of a PVC and the creation of the pod that names it.
     pub name_conflict_lock: tokio::sync::Mutex<()>,
-    /// VMs that cannot be decoded, by name.
-    undecodable: Mutex<BTreeMap<String, InvalidObject>>,
+    /// VMs that cannot be decoded.
+    pub undecodable: [Arc<Undecodable>; 1],
+    /// The metrics of VMs.
+    pub metrics: Arc<VirtualMachineMetrics>,
 }
 
 /// The stores of the VMs' children, one for each kind.
@@ -94,18 +90,21 @@ impl Context {
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
         let vms = Arc::new(PrimaryStore::default());
-        metrics::set_sources(&cluster.metrics, &vms, cluster.now);
+        let metrics = cluster.metrics.of::<VirtualMachineMetrics>();
+        metrics.set_sources(&vms, cluster.now);
         Self {
             states: VmStates::new(cluster.first_backoff, cluster.jitter),
-            cluster,
-            namespace,
+            scope: Scope { cluster, namespace },
             settings,
             vms,
             caches: Caches::default(),
             download_progress: ProgressCache::default(),
             random_password,
             name_conflict_lock: tokio::sync::Mutex::default(),
-            undecodable: Mutex::default(),
+            undecodable: [Undecodable::new::<VmView>(
+                "the operator does not change the VM's pod",
+            )],
+            metrics,
         }
     }
 
@@ -120,31 +119,6 @@ impl Context {
         registry.add("vmreports", self.caches.reports.clone());
     }
 
-    /// A writer for the watched namespace.
-    #[must_use]
-    pub fn writer(&self) -> Writer<'_> {
-        Writer::new(&self.cluster, &self.namespace)
-    }
-
-    /// The watched namespace, as the watches need it.
-    #[must_use]
-    pub fn watched_namespace(&self) -> Namespaces {
-        Namespaces::Only(vec![self.namespace.clone()])
-    }
-
-    /// The key of an object in the watched namespace.
-    #[must_use]
-    pub fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(&self.namespace, name)
-    }
-
-    /// VMs that cannot be decoded, by name.
-    pub fn undecodable(&self) -> MutexGuard<'_, BTreeMap<String, InvalidObject>> {
-        self.undecodable
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the start time of a running VM in the metric, once and only if this operator has created its pod.
     pub fn record_vm_start(&self, vm: &ObjectKey, now: Timestamp) {
         let Some(created) = self.states.started(vm) else {
@@ -152,16 +126,7 @@ impl Context {
         };
         let seconds = now.duration_since(created).as_secs_f64();
         tracing::info!(vm = vm.name(), seconds, "the VM has started");
-        self.cluster.metrics.vm_start.observe(seconds);
-    }
-
-    /// Updates the metrics that count VMs.
-    pub fn update_metrics(&self) {
-        let (figures, vms) = (&self.cluster.metrics, self.vms.reader().state());
-        figures.set_vms(vms.iter().map(|vm| metrics::ready_reason(vm)));
-        let undecodable = i64::try_from(self.undecodable().len()).unwrap_or(i64::MAX);
-        figures.undecodable.set(undecodable);
-        self.queue().update_depth();
+        self.metrics.start.observe(seconds);
     }
 }
 

@@ -21,14 +21,15 @@
 //! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff. Neither does a VM with a changed
 //! spec: the change may correct the cause of the exits.
 
-use crate::api::conditions;
+use crate::api::conditions::find;
+use crate::api::vm::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::restart;
-use crate::controllers::vm::views::PodView;
 use crate::controllers::vm::views::exit::{self, BACKOFF_RESET_UPTIME, End};
 use crate::k8s::controller::Outcome;
 use crate::k8s::retry;
+use crate::k8s::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -262,8 +263,8 @@ fn after_end(
 /// A deletion by another client, such as a drain, counts as an exit, so that the backoff grows with repeated deletions.
 /// A pod that is deleted without a grace period does not count.
 fn deleted_by_others(observed: &Observed, pod: &PodView, uid: String) -> Decision {
-    let running = conditions::find(observed.conditions(), conditions::RUNNING)
-        .filter(|_| observed.is_running());
+    let running =
+        find(observed.conditions(), conditions::RUNNING).filter(|_| observed.is_running());
     let resets_backoff = running.is_some_and(|since| {
         observed.now.duration_since(since.last_transition_time.0) >= BACKOFF_RESET_UPTIME
     });

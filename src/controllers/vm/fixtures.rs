@@ -1,9 +1,9 @@
 //! VMs and pods for unit tests.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::observe::{Observed, ReportCopy};
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

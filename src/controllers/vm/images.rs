@@ -3,7 +3,7 @@
 use crate::api::VirtualMachine;
 use crate::api::runner::fetch::{Progress, file_name, is_url, key, pod_name};
 use crate::api::vm::names;
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use std::collections::HashMap;

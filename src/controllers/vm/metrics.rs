@@ -1,27 +1,83 @@
-//! The metrics of single VMs: their conditions, their state, their restarts.
+//! The metrics of VMs.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions;
+use crate::api::conditions::find;
 use crate::api::vm::State;
+use crate::api::vm::conditions;
 use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
 use crate::k8s::store::primary::PrimaryStore;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::OwnMetrics;
 use crate::telemetry::scraped::{Labels, ScrapedGauge};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
 
-/// Connects the metrics with the store of the VMs. `now` is the clock.
-pub(super) fn set_sources(
-    metrics: &Metrics,
-    vms: &PrimaryStore<VirtualMachine>,
-    now: fn() -> Timestamp,
-) {
-    connect(&metrics.vm_conditions, vms, conditions_of);
-    connect(&metrics.vm_info, vms, info);
-    connect(&metrics.vm_restarts, vms, move |vm, sample| {
-        restarts(vm, now(), sample);
-    });
+/// The metrics of VMs.
+pub struct VirtualMachineMetrics {
+    vms: Family<[(&'static str, String); 1], Gauge>,
+    /// The conditions of all VMs.
+    pub conditions: ScrapedGauge,
+    /// State, node and runner of all VMs.
+    pub info: ScrapedGauge,
+    /// The restarts of all VMs.
+    pub restarts: ScrapedGauge,
+    /// Seconds from the creation of a VM's pod until the VM runs.
+    pub start: Histogram,
+}
+
+impl OwnMetrics for VirtualMachineMetrics {
+    fn registered(registry: &mut Registry) -> Self {
+        let help = "Conditions of each VM, by type and status; the value is always 1. The condition Accelerated is \
+            missing if the operator's configuration selects emulation (accelerator.policy: tcg)";
+        let conditions = ScrapedGauge::new("vm_condition", help);
+        let help = "Node, desired state, reason of the condition Ready, and version of the runner of each VM, as labels; \
+            the value is always 1";
+        let info = ScrapedGauge::new("vm_info", help);
+        let help =
+            "Failed starts and unexpected stops of each VM; 0 after the VM has run for 10 min";
+        let metrics = Self {
+            vms: Family::default(),
+            conditions,
+            info,
+            restarts: ScrapedGauge::new("vm_restarts", help),
+            start: Histogram::new([
+                0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0,
+                300.0,
+            ]),
+        };
+        let help = "VMs, by the reason of their condition Ready";
+        registry.register("vms", help, metrics.vms.clone());
+        let help = "Time from the creation of a VM's pod until the VM runs";
+        registry.register("vm_start_seconds", help, metrics.start.clone());
+        for metric in [&metrics.conditions, &metrics.info, &metrics.restarts] {
+            registry.register_collector(Box::new(metric.clone()));
+        }
+        metrics
+    }
+}
+
+impl VirtualMachineMetrics {
+    /// Connects the metrics with the store of the VMs. `now` is the clock.
+    pub(super) fn set_sources(&self, vms: &PrimaryStore<VirtualMachine>, now: fn() -> Timestamp) {
+        connect(&self.conditions, vms, conditions_of);
+        connect(&self.info, vms, info);
+        connect(&self.restarts, vms, move |vm, sample| {
+            restarts(vm, now(), sample);
+        });
+    }
+
+    /// Sets the number of VMs in each state.
+    pub fn set_vms<'a>(&self, states: impl Iterator<Item = &'a str>) {
+        // A state without VMs is not served.
+        self.vms.clear();
+        for state in states {
+            self.vms.get_or_create(&[("state", state.to_owned())]).inc();
+        }
+    }
 }
 
 /// Connects a metric with a function that passes the samples of a VM to its second argument.
@@ -87,7 +143,7 @@ fn restarts(vm: &VirtualMachine, now: Timestamp, sample: &mut dyn FnMut(Labels<'
 
 /// Whether the VM has run long enough that its next stop is the first of a new row.
 fn has_run_long(vm: &VirtualMachine, now: Timestamp) -> bool {
-    conditions::find(status_conditions(vm), conditions::RUNNING).is_some_and(|running| {
+    find(status_conditions(vm), conditions::RUNNING).is_some_and(|running| {
         let since = running.last_transition_time.0;
         running.status == "True" && now.duration_since(since) >= BACKOFF_RESET_UPTIME
     })
@@ -102,8 +158,7 @@ fn status_conditions(vm: &VirtualMachine) -> &[Condition] {
 
 /// The reason of a VM's condition `Ready`, as `kubectl get vms` shows it.
 pub(super) fn ready_reason(vm: &VirtualMachine) -> &str {
-    conditions::find(status_conditions(vm), conditions::READY)
-        .map_or("Unknown", |ready| ready.reason.as_str())
+    find(status_conditions(vm), conditions::READY).map_or("Unknown", |ready| ready.reason.as_str())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub mod fetch;
 mod fixtures;
 pub mod gates;
 pub mod images;
-mod metrics;
+pub mod metrics;
 pub mod name_conflicts;
 pub mod objects;
 pub mod observe;
@@ -49,8 +49,8 @@ pub mod volumes;
 pub mod watches;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::DesiredCondition;
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::DesiredCondition;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, WaitFor};
@@ -63,6 +63,7 @@ use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
 use crate::k8s::tasks::Tasks;
+use crate::k8s::undecodable::Undecodable;
 use futures::Stream;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::Store;
@@ -88,7 +89,7 @@ impl Reconciler for Context {
     const NAME: &'static str = "vm";
 
     fn cluster(&self) -> &Cluster {
-        &self.cluster
+        &self.scope.cluster
     }
 
     fn states(&self) -> &VmStates {
@@ -106,8 +107,14 @@ impl Reconciler for Context {
         reconcile(vm, self)
     }
 
-    fn on_elected(self: &Arc<Self>) {
-        watches::report_all_undecodable(self);
+    fn undecodable(&self) -> &[Arc<Undecodable>] {
+        &self.undecodable
+    }
+
+    fn update_own_metrics(&self) {
+        let vms = self.vms.reader().state();
+        self.metrics
+            .set_vms(vms.iter().map(|vm| metrics::ready_reason(vm)));
     }
 }
 

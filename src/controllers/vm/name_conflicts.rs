@@ -19,7 +19,7 @@ pub fn name_conflicts(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Op
     };
     let claims = claim_names(vm).flat_map(|[legacy, claim]| [(legacy, true), (claim, false)]);
     for (claim, is_legacy) in claims {
-        let present = ctx.caches.claims.get(&ctx.key(&claim));
+        let present = ctx.caches.claims.get(&ctx.scope.key(&claim));
         // The operator creates no PVC with a legacy name.
         if is_legacy && present.is_none() {
             continue;

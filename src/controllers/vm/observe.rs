@@ -1,19 +1,19 @@
 //! (client) The observed state of one VM: the VM and its children, from the stores. No request is made.
 
+use crate::api::VirtualMachine;
+use crate::api::conditions::{find, is_true};
+use crate::api::vm::conditions;
 use crate::api::vm::{State, names};
-use crate::api::{VirtualMachine, conditions};
 use crate::controllers::vm::claim_names::{self, claim_names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::name_conflicts::name_conflicts;
-use crate::controllers::vm::ownership::{is_controlled_by_previous_vm, is_previous_vm};
 use crate::controllers::vm::views::exit::End;
-use crate::controllers::vm::views::{
-    ClaimView, ConfigMapView, PodView, ReportView, SecretView, ServiceView, Warning,
-    other_owner_of, owner_of,
-};
+use crate::controllers::vm::views::{ConfigMapView, ReportView, Warning, other_owner_of, owner_of};
 use crate::controllers::vm::volumes::RecordedVolume;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::ownership::{is_controlled_by_previous, is_previous};
+use crate::k8s::views::{ClaimView, PodView, SecretView, ServiceView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -173,7 +173,7 @@ impl Observed {
         self.pod.as_deref().filter(|pod| {
             pod.owner_references()
                 .iter()
-                .any(|owner| is_previous_vm(owner, &self.vm))
+                .any(|owner| is_previous(owner, &*self.vm))
         })
     }
 
@@ -206,7 +206,7 @@ impl Observed {
     #[must_use]
     pub fn is_running(&self) -> bool {
         let alive = self.own_pod().is_some_and(|pod| !pod.has_ended());
-        alive && conditions::is_true(self.conditions(), conditions::RUNNING)
+        alive && is_true(self.conditions(), conditions::RUNNING)
     }
 
     /// Whether the spec has changed since the operator last wrote the status. The generation in the status of a new VM is 0.
@@ -267,7 +267,7 @@ pub fn recorded(vm: &VirtualMachine, ctx: &Context) -> Vec<RecordedVolume> {
     let key = ObjectKey::of(vm);
     let volumes = claim_names::volumes_of(vm).iter();
     let recorded = volumes.map(|volume| RecordedVolume {
-        present: ctx.caches.claims.get(&ctx.key(&volume.claim_name)),
+        present: ctx.caches.claims.get(&ctx.scope.key(&volume.claim_name)),
         evidence: ctx.states.deletion_evidence(&key, &volume.uid),
         volume: volume.clone(),
     });
@@ -292,9 +292,9 @@ fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>
     let present = |[legacy, claim]: [String; 2]| {
         // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over a newer one.
         let legacy = claims
-            .get(&ctx.key(&legacy))
+            .get(&ctx.scope.key(&legacy))
             .filter(|view| other_owner_of(view.as_ref(), &name).is_none());
-        let view = legacy.or_else(|| claims.get(&ctx.key(&claim)))?;
+        let view = legacy.or_else(|| claims.get(&ctx.scope.key(&claim)))?;
         Some((view.name_any(), view))
     };
     claim_names(vm).filter_map(present).collect()
@@ -308,7 +308,7 @@ fn downloads(
 ) -> BTreeMap<String, ObservedDownload> {
     let download = |remote: images::RemoteImage| {
         let name = remote.pod_name();
-        let pod = ctx.caches.pods.get(&ctx.key(&name));
+        let pod = ctx.caches.pods.get(&ctx.scope.key(&name));
         let ended_for = pod.as_deref().and_then(|pod| ended_for(pod, now));
         let download = ObservedDownload {
             pod,
@@ -328,15 +328,14 @@ fn display_secret(secrets: Vec<Arc<SecretView>>, vm: &VirtualMachine) -> Option<
     let generated = names::display_secret(&vm.name_any());
     let secrets = secrets
         .into_iter()
-        .filter(|secret| !is_controlled_by_previous_vm(secret.as_ref(), vm));
+        .filter(|secret| !is_controlled_by_previous(secret.as_ref(), vm));
     secrets.min_by_key(|secret| (secret.name_any() == generated, secret.name_any()))
 }
 
 /// The time at which images of the VM were first reported missing, from the condition.
 pub fn images_missing_since(vm: &VirtualMachine) -> Option<Timestamp> {
     let conditions = &vm.status.as_ref()?.conditions;
-    let missing =
-        conditions::find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True")?;
+    let missing = find(conditions, conditions::MEDIA_FETCHED).filter(|c| c.status != "True")?;
     Some(missing.last_transition_time.0)
 }
 
@@ -360,10 +359,10 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 /// Reads the VM's children from the stores.
 #[must_use]
 pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
-    let (now, key, caches) = ((ctx.cluster.now)(), ObjectKey::of(&*vm), &ctx.caches);
+    let (now, key, caches) = ((ctx.scope.cluster.now)(), ObjectKey::of(&*vm), &ctx.caches);
     let pod = caches.pods.get(&key);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());
-    let repository = ctx.key(names::IMAGE_REPOSITORY_CLAIM);
+    let repository = ctx.scope.key(names::IMAGE_REPOSITORY_CLAIM);
     Observed {
         config_map: caches.config_maps.get(&key),
         deleted_by_operator: pod_uid.is_some_and(|uid| ctx.states.has_deleted_pod(&key, uid)),

@@ -1,10 +1,10 @@
-//! (pure) The owners of objects: whether an object belongs to a VM, and to which one.
+//! (pure) The owners of objects by their labels: whether an object belongs to a VM, and to which one.
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::views::{owner_of, vm_of};
 use crate::k8s::error::Error;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use crate::k8s::ownership;
 use kube::{Resource, ResourceExt};
 
 /// The owner of the object by its owner references and labels, in the words of messages. None if it is unknown or the VM `except`.
@@ -66,7 +66,7 @@ pub fn is_labelled_for<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
     app.is_some_and(|app| app == names::APP_NAME) && vm_of(object) == vm.metadata.name
 }
 
-/// Checks that the VM may use and write the object: it is the VM's own, and has no other controller. Two objects cannot control it.
+/// Checks that the VM may use and write the object, see [`ownership::check_owner`].
 ///
 /// # Errors
 /// If another object or a previous VM with the same name owns it.
@@ -76,73 +76,13 @@ pub fn check_owner<K: Resource>(
     is_own: bool,
     vm: &VirtualMachine,
 ) -> Result<(), Error> {
-    let name = object.name_any();
-    let controls = |owner: &OwnerReference| {
-        owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref()
-    };
-    if is_own && !object.owner_references().iter().any(controls) {
-        return Ok(());
-    }
-    let next =
-        orphan_next_step(object, vm).filter(|_| is_own && is_controlled_by_previous_vm(object, vm));
-    match next {
-        Some(next) => Err(Error::OwnedByPrevious { kind, name, next }),
-        None => Err(Error::OwnedByOther {
-            kind,
-            owner: owner(object, &vm.name_any()),
-            name,
-        }),
-    }
-}
-
-/// Whether a previous VM with the same name controls the object. The garbage collector will delete it.
-#[must_use]
-pub fn is_controlled_by_previous_vm<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
-    object
-        .owner_references()
-        .iter()
-        .any(|owner| owner.controller == Some(true) && is_previous_vm(owner, vm))
-}
-
-/// Whether the owner is a previous VM with the same name. A newer VM that the watch has not reported yet looks the same.
-#[must_use]
-pub fn is_previous_vm(owner: &OwnerReference, vm: &VirtualMachine) -> bool {
-    let is_vm = owner.kind == VirtualMachine::kind(&())
-        && owner.api_version.split('/').next() == Some(names::GROUP);
-    is_vm
-        && Some(&owner.name) == vm.metadata.name.as_ref()
-        && Some(&owner.uid) != vm.metadata.uid.as_ref()
-}
-
-/// The removal of an object that a previous VM with the same name controls: it is in progress, or the operator will do it.
-#[must_use]
-pub fn orphan_next_step<K: Resource>(object: &K, vm: &VirtualMachine) -> Option<String> {
-    match (
-        object.meta().deletion_timestamp.is_some(),
-        object.finalizers(),
-    ) {
-        (true, []) => Some("the object is being deleted".to_owned()),
-        (true, finalizers) => Some(format!(
-            "the object is being deleted, but its finalizers delay the deletion: {}. Check the controllers that remove these \
-             finalizers",
-            finalizers.join(", ")
-        )),
-        (false, _) => is_orphan(object, vm).then(|| "the operator deletes the object".to_owned()),
-    }
-}
-
-/// Whether all owners of the object are previous VMs, and it is not being deleted.
-#[must_use]
-pub fn is_orphan<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
-    let owners = object.owner_references();
-    let is_orphan = !owners.is_empty() && owners.iter().all(|owner| is_previous_vm(owner, vm));
-    is_orphan && object.meta().deletion_timestamp.is_none()
+    ownership::check_owner(kind, object, is_own, vm, || owner(object, &vm.name_any()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::vm::views::SecretView;
+    use crate::k8s::views::SecretView;
     use serde_json::{Value, json};
 
     #[test]

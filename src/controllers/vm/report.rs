@@ -9,8 +9,9 @@ pub use ready::{Ready, ready};
 pub use shutdown_notice::publish_shutdown;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::conditions::find;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus, names};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
@@ -71,13 +72,12 @@ pub async fn report(
             || matches!(observed.copy, ReportCopy::Due(_)),
         retain_rejections: ctx
             .states
-            .keeps_message(&observed.key(), (ctx.cluster.instant)()),
+            .keeps_message(&observed.key(), (ctx.scope.cluster.instant)()),
     };
     let Some(status) = operator_status(vm, &fields, observed.now) else {
         return runner_report::copy(observed, None, ctx).await.map(drop);
     };
-    let before =
-        present(vm).and_then(|status| conditions::find(&status.conditions, conditions::READY));
+    let before = present(vm).and_then(|status| find(&status.conditions, conditions::READY));
     let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
     // One write is enough if the report changes only the condition Ready.
     let copied = runner_report::copy(observed, status.pointer("/status/conditions/0"), ctx).await?;
@@ -87,7 +87,7 @@ pub async fn report(
     let mut reasons = notes.into_iter().flatten().map(|note| note.reason);
     if REJECTIONS.contains(&ready.reason.into()) || reasons.any(|it| REJECTIONS.contains(&it)) {
         ctx.states
-            .rejection_reported(&observed.key(), (ctx.cluster.instant)());
+            .rejection_reported(&observed.key(), (ctx.scope.cluster.instant)());
     }
     // Each exit is an event, also if the reason remains that of the previous exit.
     if is_new || matches!(decision, Decision::Remember(_)) {
@@ -126,7 +126,7 @@ pub async fn record_volumes(
         records_volumes: true,
         retain_rejections: false,
     };
-    let before = conditions::find(observed.conditions(), conditions::READY);
+    let before = find(observed.conditions(), conditions::READY);
     let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
     let Some(status) = operator_status(vm, &fields, observed.now) else {
         return Ok(());
@@ -146,7 +146,8 @@ async fn write(
     ctx: &Context,
 ) -> Result<Arc<VirtualMachine>, Error> {
     let (name, manager) = (vm.name_any(), names::MANAGER_OPERATOR);
-    ctx.writer()
+    ctx.scope
+        .writer()
         .apply_status::<VirtualMachine, VmView>(&ctx.vms, &name, manager, status)
         .await
 }
@@ -249,14 +250,14 @@ pub fn operator_status(
             } == next
         };
         let is_retained = retain_rejections && REJECTIONS.contains(&wanted.reason);
-        let before = conditions::find(present_conditions, wanted.type_)
+        let before = find(present_conditions, wanted.type_)
             .filter(|_| is_retained)
             .filter(same);
         before.cloned().unwrap_or(next)
     };
     let present_notes: Vec<Condition> = conditions::ADDITIONAL
         .iter()
-        .filter_map(|type_| conditions::find(present_conditions, type_).cloned())
+        .filter_map(|type_| find(present_conditions, type_).cloned())
         .collect();
     let notes: Vec<Condition> = notes.map_or_else(
         || present_notes.clone(),
@@ -272,7 +273,7 @@ pub fn operator_status(
     });
     let is_present = conditions
         .iter()
-        .all(|wanted| conditions::find(present_conditions, &wanted.type_) == Some(wanted));
+        .all(|wanted| find(present_conditions, &wanted.type_) == Some(wanted));
     // A condition that is left out of the body is removed.
     if same && is_present && present_notes.len() == conditions.len() - 1 {
         return None;
@@ -302,7 +303,7 @@ async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
         EventType::Normal
     };
     events::publish(
-        &ctx.cluster,
+        &ctx.scope.cluster,
         &vm.object_ref(&()),
         type_,
         ready.reason.as_str(),

@@ -1,6 +1,6 @@
 //! The time of a VM's next reconcile if nothing changes. It is derived from stores and remembered state; no request is made.
 
-use crate::api::conditions::{self, DesiredCondition};
+use crate::api::vm::conditions::{self, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
@@ -31,7 +31,7 @@ pub fn outcome(
     ctx: &Context,
 ) -> Outcome {
     // The response to the last write. The watch does not report it again.
-    observed.pod = ctx.caches.pods.get(&ctx.key(&observed.name()));
+    observed.pod = ctx.caches.pods.get(&ctx.scope.key(&observed.name()));
     let is_kept = *decision == Decision::Keep && plan.is_some();
     let is_created = *decision == Decision::Create;
     decision
@@ -66,7 +66,7 @@ fn rejections(
     conditions: &[DesiredCondition],
     ctx: &Context,
 ) -> Option<Duration> {
-    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
+    let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     let retries = conditions
         .iter()
         .filter_map(|condition| ctx.states.retry_after(&vm, condition.type_, now));

@@ -13,8 +13,9 @@ mod reset;
 
 pub use reset::{reset_stopped_runner, stopped_runner_status};
 
-use crate::api::conditions;
+use crate::api::conditions::find;
 use crate::api::report;
+use crate::api::vm::conditions;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VmReport, VmReportSpec};
 use crate::controllers::vm::context::Context;
@@ -65,14 +66,15 @@ pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Er
         && !pod.has_ended()
         && pod.metadata.deletion_timestamp.is_none();
     let uid = pod.uid().unwrap_or_default();
-    if !is_reporting || ctx.caches.reports.get(&ctx.key(&uid)).is_some() {
+    if !is_reporting || ctx.caches.reports.get(&ctx.scope.key(&uid)).is_some() {
         return Ok(());
     }
     let vm = observed.name();
     let mut report = VmReport::new(&uid, VmReportSpec { vm: vm.clone() });
     report.metadata.labels = Some(names::labels(&vm));
     report.metadata.owner_references = Some(vec![report::owner(&vm, &uid)]);
-    ctx.writer()
+    ctx.scope
+        .writer()
         .create_or_get::<VmReport, ReportView>(&ctx.caches.reports, &report)
         .await
         .map(drop)
@@ -81,7 +83,7 @@ pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Er
 /// The observation of a VM with the report of its pod in its status, if the report may be copied now.
 #[must_use]
 pub fn take(observed: Observed, ctx: &Context) -> Observed {
-    let report = find(&observed, ctx);
+    let report = report_of_pod(&observed, ctx);
     let observed = Observed { report, ..observed };
     let Some(status) = reported_status(&observed) else {
         return observed;
@@ -99,7 +101,7 @@ pub fn take(observed: Observed, ctx: &Context) -> Observed {
     } else {
         COPY_SPACING
     };
-    let now = (ctx.cluster.instant)();
+    let now = (ctx.scope.cluster.instant)();
     let delay = ctx.states.report_delay(&observed.key(), spacing, now);
     if !delay.is_zero() {
         return Observed {
@@ -125,15 +127,15 @@ pub fn recheck(mut observed: Observed, ctx: &Context) -> Option<Duration> {
     if let Some(delay) = observed.copy.delay() {
         return Some(delay);
     }
-    observed.report = find(&observed, ctx);
+    observed.report = report_of_pod(&observed, ctx);
     let reported = reported_status(&observed)?;
     (Some(&reported) != observed.vm.status.as_ref()).then_some(COPY_SPACING)
 }
 
 /// The report of the VM's pod.
-fn find(observed: &Observed, ctx: &Context) -> Option<Arc<ReportView>> {
+fn report_of_pod(observed: &Observed, ctx: &Context) -> Option<Arc<ReportView>> {
     let uid = observed.own_pod()?.uid()?;
-    ctx.caches.reports.get(&ctx.key(&uid))
+    ctx.caches.reports.get(&ctx.scope.key(&uid))
 }
 
 /// Writes the report into the VM's status if that is due, and publishes its events. Returns the VM as written. `ready` is the
@@ -155,7 +157,7 @@ pub async fn copy(
     };
     let body = apply_body(vm, copied_fields(status, ready));
     let written = write(vm, &body, ctx).await?;
-    let now = (ctx.cluster.instant)();
+    let now = (ctx.scope.cluster.instant)();
     ctx.states.report_copied(&observed.key(), now);
     for event in changes {
         if event.note == events::RESET_NOTE && !ctx.states.reports_reset(&observed.key(), now) {
@@ -167,7 +169,7 @@ pub async fn copy(
             EventType::Normal
         };
         k8s::events::publish(
-            &ctx.cluster,
+            &ctx.scope.cluster,
             &vm.object_ref(&()),
             type_,
             event.reason,
@@ -184,7 +186,8 @@ async fn write(
     body: &Value,
     ctx: &Context,
 ) -> Result<Arc<VirtualMachine>, Error> {
-    ctx.writer()
+    ctx.scope
+        .writer()
         .apply_status::<VirtualMachine, VmView>(
             &ctx.vms,
             &vm.name_any(),
@@ -209,9 +212,9 @@ pub(super) fn apply_body(vm: &VirtualMachine, status: Value) -> Value {
 fn copied_fields(status: &VirtualMachineStatus, ready: Option<&Value>) -> Value {
     let reported = conditions::OF_RUNNER
         .iter()
-        .filter_map(|type_| conditions::find(&status.conditions, type_))
+        .filter_map(|type_| find(&status.conditions, type_))
         .map(|condition| json!(condition));
-    let present = conditions::find(&status.conditions, conditions::READY);
+    let present = find(&status.conditions, conditions::READY);
     let ready = ready
         .cloned()
         .or_else(|| present.map(|present| json!(present)));

@@ -3,20 +3,10 @@
 
 use crate::controllers::vm::volumes::DeletionEvidence;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::rejection::{HasRejections, Rejections};
 use crate::k8s::state::States;
 use k8s_openapi::jiff::Timestamp;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-/// Minimum delay before a rejected request is sent again. No watch reports a changed quota, role or policy.
-const REJECTION_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Jitter, as a fraction of the delay, so that many VMs do not retry at once.
-const REJECTION_RETRY_JITTER: f64 = 0.2;
-/// The delay in the words of messages.
-pub const REJECTION_RETRY_TEXT: &str = "every 5 to 6 minutes";
-/// Minimum time between two messages of a rejection. A webhook's message may differ each time, and each write of the status starts another
-/// reconcile.
-const REJECTION_MESSAGE_MIN_AGE: Duration = Duration::from_secs(60);
 
 /// Minimum time between two events about resets of a guest.
 const RESET_EVENT_SPACING: Duration = Duration::from_secs(60);
@@ -24,12 +14,10 @@ const RESET_EVENT_SPACING: Duration = Duration::from_secs(60);
 /// The state of one VM.
 #[derive(Default)]
 pub struct VmState {
-    /// The times of retries of rejected requests, by the type of the condition that reports the rejection.
-    rejected_until: BTreeMap<&'static str, Instant>,
+    /// Rejected requests.
+    rejections: Rejections,
     /// Consecutive rejected creations of the image repository.
     repository_rejections: u32,
-    /// The time of the last write of a rejection into the status.
-    rejection_reported: Option<Instant>,
     /// The time of the pod's creation, until the VM runs.
     pod_created: Option<Timestamp>,
     /// UID of the last pod that this operator has deleted.
@@ -49,20 +37,13 @@ pub struct VmState {
 /// The states of all VMs. The image repository of a namespace also has one, under the key of its PVC.
 pub type VmStates = States<VmState>;
 
+impl HasRejections for VmState {
+    fn rejections(&mut self) -> &mut Rejections {
+        &mut self.rejections
+    }
+}
+
 impl VmStates {
-    fn next_retry(&self, now: Instant) -> Instant {
-        now + REJECTION_RETRY_DELAY.mul_f64(1.0 + REJECTION_RETRY_JITTER * self.jitter())
-    }
-
-    /// Records that the API server has rejected a request. The condition reports it.
-    pub fn rejected(&self, vm: &ObjectKey, condition: &'static str, now: Instant) {
-        self.retry_at(vm, condition, self.next_retry(now));
-    }
-
-    fn retry_at(&self, vm: &ObjectKey, condition: &'static str, until: Instant) {
-        self.change(vm, |state| state.rejected_until.insert(condition, until));
-    }
-
     /// Records that the API server has rejected the image repository. It is retried with backoff. No VM waits for it, so it is not counted as
     /// a failed reconcile.
     pub fn repository_rejected(&self, claim: &ObjectKey, condition: &'static str, now: Instant) {
@@ -73,44 +54,10 @@ impl VmStates {
         self.retry_at(claim, condition, now + self.backoff(rejections));
     }
 
-    /// Whether it is too early to send a rejected request again. The delay of a rejection that a previous operator has reported starts now.
-    pub fn is_retry_delayed(&self, vm: &ObjectKey, condition: &'static str, now: Instant) -> bool {
-        let until = self.next_retry(now);
-        self.change(vm, |state| {
-            *state.rejected_until.entry(condition).or_insert(until) > now
-        })
-    }
-
-    /// Records that no request that this condition reports is rejected any more.
-    pub fn accepted(&self, vm: &ObjectKey, condition: &'static str) {
-        self.with(vm, |state| {
-            state.rejected_until.remove(condition);
-            state.repository_rejections = 0;
-        });
-    }
-
-    /// The time until the rejected request is sent again.
-    #[must_use]
-    pub fn retry_after(
-        &self,
-        vm: &ObjectKey,
-        condition: &'static str,
-        now: Instant,
-    ) -> Option<Duration> {
-        let until = self.with(vm, |state| state.rejected_until.get(condition).copied())?;
-        until.map(|until| until.saturating_duration_since(now))
-    }
-
-    /// Records that a rejection was written into the status.
-    pub fn rejection_reported(&self, vm: &ObjectKey, now: Instant) {
-        self.change(vm, |state| state.rejection_reported = Some(now));
-    }
-
-    /// Whether a reported rejection must keep its message for now.
-    #[must_use]
-    pub fn keeps_message(&self, vm: &ObjectKey, now: Instant) -> bool {
-        let reported = self.with(vm, |state| state.rejection_reported).flatten();
-        reported.is_some_and(|at| now.saturating_duration_since(at) < REJECTION_MESSAGE_MIN_AGE)
+    /// Records that the API server has accepted the image repository.
+    pub fn repository_accepted(&self, claim: &ObjectKey, condition: &'static str) {
+        self.accepted(claim, condition);
+        self.with(claim, |state| state.repository_rejections = 0);
     }
 
     /// Counts internal errors of the API server in a row. Returns their number.
@@ -202,35 +149,5 @@ impl VmStates {
     pub fn has_deleted_pod(&self, vm: &ObjectKey, uid: &str) -> bool {
         let is_deleted = |state: &mut VmState| state.deleted_pod.as_deref() == Some(uid);
         self.with(vm, is_deleted).unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rejected_request_is_put_off_for_five_minutes_plus_jitter() {
-        for (jitter, seconds) in [((|| 0.0) as fn() -> f64, 300), (|| 0.5, 330), (|| 1.0, 360)] {
-            let states = VmStates::new(Duration::from_secs(1), jitter);
-            let (vm, start) = (ObjectKey::new("ns", "vm"), Instant::now());
-            let at = |seconds| start + Duration::from_secs(seconds);
-            assert_eq!(states.retry_after(&vm, "c", start), None);
-            states.rejected(&vm, "c", start);
-            assert_eq!(
-                states.retry_after(&vm, "c", at(100)),
-                Some(Duration::from_secs(seconds - 100))
-            );
-            let put_off = [100, seconds - 1, seconds]
-                .map(|seconds| states.is_retry_delayed(&vm, "c", at(seconds)));
-            assert_eq!(put_off, [true, true, false]);
-            states.forget(&vm);
-            assert_eq!(states.retry_after(&vm, "c", at(seconds)), None);
-            // Reported by a previous operator.
-            assert!(states.is_retry_delayed(&vm, "c", at(1000)));
-            assert!(!states.is_retry_delayed(&vm, "c", at(1000 + seconds)));
-            states.accepted(&vm, "c");
-            assert_eq!(states.retry_after(&vm, "c", at(1000)), None);
-        }
     }
 }

@@ -10,7 +10,8 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, UsedVolume, names};
 use crate::controllers::vm::claim_names;
-use crate::controllers::vm::views::{ClaimView, PodView, other_owner_of};
+use crate::controllers::vm::views::other_owner_of;
+use crate::k8s::views::{ClaimView, PodView};
 use kube::ResourceExt;
 use std::sync::Arc;
 

@@ -7,135 +7,65 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::images;
 use crate::controllers::vm::report;
 use crate::controllers::vm::views::VmView;
-use crate::k8s::events;
 use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::{Guarded, NamespacedObject, filter_map, listed_in};
-use futures::{FutureExt, Stream};
+use crate::k8s::undecodable::{StandIn, decoded_in};
+use crate::k8s::watch::{NamespacedObject, filter_map};
+use futures::Stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::error_boundary::InvalidObject;
-use kube::runtime::events::EventType;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
-use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 
-/// A VM, or the error and the metadata of a VM that cannot be decoded.
-type Vm = Guarded<VmView>;
-
 /// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
-/// counts as missing. An event reports it.
+/// counts as missing.
 pub fn vms(
     ctx: &Arc<Context>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
+    let (scope, ctx) = (&ctx.scope, ctx.clone());
+    let [undecodable] = &ctx.undecodable;
     let config = watcher::Config::default();
-    let events = listed_in::<Vm>(&ctx.cluster, &ctx.watched_namespace(), &config);
-    let (cluster, vms, ctx) = (ctx.cluster.clone(), ctx.vms.clone(), ctx.clone());
-    let events = filter_map(events, move |event| decode_event(event, &ctx));
+    let events = decoded_in::<VmView>(
+        &scope.cluster,
+        &scope.namespaces(),
+        &config,
+        undecodable,
+        StandIn::Nothing(placeholder),
+    );
+    let (cluster, vms) = (scope.cluster.clone(), ctx.vms.clone());
+    let events = filter_map(events, move |event| Some(received(event, &ctx)));
     follow::primaries(&cluster, "vms", events, vms)
 }
 
-fn decode_event(event: Event<Vm>, ctx: &Arc<Context>) -> Option<Event<VirtualMachine>> {
-    Some(match event {
-        Event::Init => {
-            ctx.undecodable().clear();
-            Event::Init
-        }
+/// The event with the VM as the store has it. The shutdown of a deleted VM is reported.
+fn received(event: Event<VmView>, ctx: &Arc<Context>) -> Event<VirtualMachine> {
+    match event {
+        Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
-        Event::InitApply(guarded) => Event::InitApply(decode(guarded, ctx).ok()?),
-        // The previous version of the VM may be in the store.
-        Event::Apply(guarded) => match decode(guarded, ctx) {
-            Ok(vm) => Event::Apply(vm),
-            Err(invalid) => Event::Delete(placeholder(&invalid.metadata)?),
-        },
-        Event::Delete(Guarded(result)) => {
-            let vm = result.map_or_else(
-                |invalid| placeholder(&invalid.metadata),
-                |vm| Some(vm.into()),
-            )?;
-            ctx.undecodable().remove(&vm.name_any());
-            if ctx.cluster.leadership.leads() {
+        Event::InitApply(vm) => Event::InitApply(vm.into()),
+        Event::Apply(vm) => Event::Apply(vm.into()),
+        Event::Delete(vm) => {
+            let vm = VirtualMachine::from(vm);
+            let [undecodable] = &ctx.undecodable;
+            if ctx.scope.cluster.leadership.leads() && !undecodable.contains(&ObjectKey::of(&vm)) {
                 tokio::spawn(report_shutdown(vm.clone(), ctx.clone()));
             }
             Event::Delete(vm)
         }
-    })
-}
-
-/// Returns the VM, or records that it cannot be decoded. The leader reports such a VM at once, a standby operator when
-/// it becomes the leader.
-fn decode(Guarded(result): Vm, ctx: &Arc<Context>) -> Result<VirtualMachine, Box<InvalidObject>> {
-    let mut undecodable = ctx.undecodable();
-    match &result {
-        Ok(vm) => drop(undecodable.remove(&vm.name_any())),
-        Err(invalid) => {
-            undecodable.insert(
-                invalid.metadata.name.clone().unwrap_or_default(),
-                invalid.clone(),
-            );
-            if ctx.cluster.leadership.leads() {
-                tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
-            }
-        }
     }
-    result.map(VirtualMachine::from).map_err(Box::new)
 }
 
 /// A VM with this metadata and an empty spec. Only its metadata is used.
-fn placeholder(metadata: &ObjectMeta) -> Option<VirtualMachine> {
-    let vm: Option<VmView> =
-        serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok();
-    vm.map(VirtualMachine::from)
-}
-
-/// Logs and publishes which field of a VM cannot be decoded. Objects that were stored under another definition can be
-/// undecodable; the API server rejects new ones.
-async fn report_undecodable(invalid: InvalidObject, ctx: Arc<Context>) {
-    let InvalidObject { error, metadata } = invalid;
-    let name = metadata.name.as_deref().unwrap_or_default();
-    // The error of the watch lacks the path of the field.
-    let vm = ctx
-        .writer()
-        .find::<VirtualMachine, Value>(name)
-        .await
-        .ok()
-        .flatten();
-    let located = vm.and_then(|vm| serde_path_to_error::deserialize::<_, VmView>(&vm).err());
-    let problem = located.map_or(error, |error| {
-        format!("{}: {}", error.path(), error.inner())
-    });
-    let namespace = &ctx.namespace;
-    let message = format!(
-        "the operator cannot decode the VM object: {problem}; correct the VM (kubectl edit vm {name} -n {namespace}), or apply the \
-         CRDs of the operator's version (kubectl apply -f crds/). Until then the operator does not change the VM's pod"
-    );
-    tracing::warn!(vm = name, "{message}");
-    let Some(vm) = placeholder(&metadata).map(|vm| vm.object_ref(&())) else {
-        return;
-    };
-    events::publish(
-        &ctx.cluster,
-        &vm,
-        EventType::Warning,
-        "Unreadable",
-        &message,
-    )
-    .await;
+fn placeholder(metadata: ObjectMeta) -> Option<VmView> {
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"vm": {}}})).ok()
 }
 
 /// Reports that the guest of a deleted VM shuts down.
 async fn report_shutdown(vm: VirtualMachine, ctx: Arc<Context>) {
     report::publish_shutdown(&vm, &ctx).await;
-}
-
-/// Reports all VMs that cannot be decoded.
-pub fn report_all_undecodable(ctx: &Arc<Context>) {
-    for invalid in ctx.undecodable().values() {
-        tokio::spawn(report_undecodable(invalid.clone(), ctx.clone()));
-    }
 }
 
 /// Watches the VMs' children into the context's stores. Returns the VMs with children that have changed since the
@@ -156,20 +86,13 @@ pub fn children(
         changes,
     };
     let caches = &ctx.caches;
-    let mut spawn = |kind: &str, task| tasks.spawn(format!("watch of {kind}"), task);
-    let pods = watch.follow("pods", "", &caches.pods, ChildWatch::pod_changed);
-    spawn("pods", pods.boxed());
-    let maps = watch.follow("configmaps", &of_vms, &caches.config_maps, ignore);
-    spawn("configmaps", maps.boxed());
+    watch.follow(tasks, "pods", "", &caches.pods, ChildWatch::pod_changed);
+    watch.follow(tasks, "configmaps", &of_vms, &caches.config_maps, ignore);
     let kind = "persistentvolumeclaims";
-    let claims = watch.follow(kind, "", &caches.claims, ChildWatch::claim_changed);
-    spawn(kind, claims.boxed());
-    let services = watch.follow("services", &of_vms, &caches.services, ignore);
-    spawn("services", services.boxed());
-    let secrets = watch.follow("secrets", &secrets, &caches.secrets, ignore);
-    spawn("secrets", secrets.boxed());
-    let reports = watch.follow("vmreports", "", &caches.reports, ignore);
-    spawn("vmreports", reports.boxed());
+    watch.follow(tasks, kind, "", &caches.claims, ChildWatch::claim_changed);
+    watch.follow(tasks, "services", &of_vms, &caches.services, ignore);
+    watch.follow(tasks, "secrets", &secrets, &caches.secrets, ignore);
+    watch.follow(tasks, "vmreports", "", &caches.reports, ignore);
     changed
 }
 
@@ -187,20 +110,15 @@ impl ChildWatch {
     /// each object that was added, changed or deleted.
     fn follow<K: NamespacedObject>(
         &self,
+        tasks: &mut Tasks,
         kind: &'static str,
         labels: &str,
         cache: &Arc<Cache<K>>,
         changed: fn(&Self, &ObjectKey),
-    ) -> impl Future<Output = ()> + Send + 'static + use<K> {
-        let (watch, cluster) = (self.clone(), &self.ctx.cluster);
-        let labels = Some(labels.to_owned()).filter(|labels| !labels.is_empty());
-        let config = watcher::Config {
-            label_selector: labels,
-            ..watcher::Config::default()
-        };
-        let events = listed_in::<K>(cluster, &self.ctx.watched_namespace(), &config);
+    ) {
+        let watch = self.clone();
         let on_change = move |key, change| watch.changed(key, change, changed);
-        follow::children(cluster.clone(), kind, events, cache.clone(), on_change)
+        follow::spawn_children(&self.ctx.scope, tasks, kind, labels, cache, on_change);
     }
 
     fn changed(&self, key: Option<ObjectKey>, change: Change, changed: fn(&Self, &ObjectKey)) {

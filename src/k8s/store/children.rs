@@ -5,6 +5,7 @@
 //! it. The cache never returns to an older state: it keeps the object with the higher `resourceVersion`. Kubernetes
 //! defines since 1.35 that resource versions are increasing numbers. With etcd they always were.
 
+use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
 use crate::k8s::store::Definition;
@@ -176,11 +177,12 @@ impl<K: Resource> Cache<K> {
 
     /// Records whether the API server knows the kind, and logs changes. Returns whether it is unknown, which the
     /// log says once.
-    pub fn note_definition(&self, event: &watcher::Result<Event<K>>) -> bool
+    pub fn note_definition(&self, event: &watcher::Result<Event<K>>, cluster: &Cluster) -> bool
     where
         K: Resource<DynamicType = ()>,
     {
-        self.definition.note::<K, K>(event)
+        self.definition
+            .note::<K, K>(event, cluster.install_command(&K::plural(&())))
     }
 
     /// Must be called before sending a write, if the store should apply its response.

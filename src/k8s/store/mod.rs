@@ -8,7 +8,7 @@ use kube::Resource;
 use kube::runtime::watcher::{self, Event};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the API server knows the kind of a store. The kinds of this project are known after the installation of `crds/`.
+/// Whether the API server knows the kind of a store.
 #[derive(Debug, Default)]
 pub struct Definition {
     is_unknown: AtomicBool,
@@ -21,10 +21,11 @@ impl Definition {
     }
 
     /// Records whether the API server knows the kind `K`, and logs each change. Returns whether the event is its response that it
-    /// does not know the kind.
+    /// does not know the kind. `install` is the command that installs the definition.
     pub fn note<K: Resource<DynamicType = ()>, T>(
         &self,
         event: &watcher::Result<Event<T>>,
+        install: &str,
     ) -> bool {
         let is_unknown = match event {
             // `Init` is sent before the first page is requested.
@@ -42,7 +43,7 @@ impl Definition {
             return is_unknown;
         }
         if is_unknown {
-            tracing::error!(%kind, "the API server does not know the kind {kind}; install the CRDs: kubectl apply -f crds/");
+            tracing::error!(%kind, "the API server does not know the kind {kind}; install the CRDs: {install}");
         } else {
             tracing::info!(%kind, "the API server knows the kind {kind} now");
         }
@@ -68,14 +69,14 @@ mod tests {
     #[test]
     fn kind_remains_unknown_until_a_list_succeeds() {
         let definition = Definition::default();
-        assert!(definition.note::<ConfigMap, _>(&response(404)));
+        assert!(definition.note::<ConfigMap, _>(&response(404), ""));
         for other in [Ok(Event::Init), response(503)] {
-            assert!(!definition.note::<ConfigMap, _>(&other));
+            assert!(!definition.note::<ConfigMap, _>(&other, ""));
             assert!(definition.is_unknown(), "{other:?}");
         }
-        assert!(!definition.note::<ConfigMap, _>(&Ok(Event::<ConfigMap>::InitDone)));
+        assert!(!definition.note::<ConfigMap, _>(&Ok(Event::<ConfigMap>::InitDone), ""));
         assert!(!definition.is_unknown());
-        assert!(!definition.note::<ConfigMap, _>(&response(503)));
+        assert!(!definition.note::<ConfigMap, _>(&response(503), ""));
         assert!(!definition.is_unknown());
     }
 }

@@ -3,6 +3,7 @@
 //! As in [`Cache`](crate::k8s::store::children::Cache), the watch and the responses to the operator's own writes feed
 //! it, and it never returns to an older version. Only the watch adds and removes objects.
 
+use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
 use crate::k8s::store::Definition;
@@ -89,8 +90,9 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
 
     /// Records whether the API server knows the kind, and logs changes. Returns whether it is unknown, which the
     /// log says once.
-    pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>) -> bool {
-        self.definition.note::<K, T>(event)
+    pub fn note_definition<T>(&self, event: &watcher::Result<Event<T>>, cluster: &Cluster) -> bool {
+        self.definition
+            .note::<K, T>(event, cluster.install_command(&K::plural(&())))
     }
 }
 

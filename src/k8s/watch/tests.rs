@@ -84,6 +84,29 @@ async fn list_that_begins_again_makes_the_others_begin_again() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn forbidden_namespace_does_not_stop_the_others_and_is_read_when_it_is_allowed() {
+    let forbidden = || Err(Error::InitialListFailed(failed(403)));
+    let no = text(forbidden());
+    for first_is_forbidden in [true, false] {
+        // The forbidden list is requested twice more, and is then allowed.
+        let mut blocked = vec![Ok(Event::Init), forbidden(), Ok(Event::Init), forbidden()];
+        blocked.extend(list(2));
+        let allowed = vec![list(1), list(1)];
+        let mut scripts = vec![vec![blocked, list(2)], allowed];
+        if !first_is_forbidden {
+            scripts.reverse();
+        }
+        let events = merged_of(scripts, 9).await;
+        let (before, after): (&[&str], &[&str]) = match first_is_forbidden {
+            true => (&["init", &no, "has 1", "done"], &["has 2", "has 1"]),
+            false => (&["init", "has 1", &no, "done"], &["has 1", "has 2"]),
+        };
+        let expected = [before, &[&no, "init"], after, &["done"]].concat();
+        assert_eq!(events, expected);
+    }
+}
+
 fn failed(code: u16) -> kube::Error {
     kube::Error::Api(Status::failure("no", "Some").with_code(code).boxed())
 }

@@ -1,7 +1,7 @@
 //! (io) Handles growing volumes and disk errors while the guest runs.
 
-use crate::api::conditions::ConditionReason;
 use crate::api::quantity::Bytes;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::failure::Problem;
 use crate::runner::machine::HeldDevice;

@@ -3,7 +3,7 @@
 //! The TPM exits when QEMU closes its connection. An exiting QEMU closes it before its own exit is
 //! known, so the order in which both are reaped has no meaning.
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::driver::{Driver, TaskResult};
 use crate::runner::failure::{Problem, describe_exit, with_output};
 use crate::runner::machine;

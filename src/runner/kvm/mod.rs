@@ -10,8 +10,8 @@ mod command;
 pub use child::OWN_PROGRAM;
 pub use command::{Arguments, run};
 
-use crate::api::conditions::ConditionReason;
 use crate::api::runner::outcome::{EndReason, Outcome};
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::failure::{Failure, Problem};
 use crate::runner::machine::Acceleration;
 use crate::runner::spec::Accelerator;

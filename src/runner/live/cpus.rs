@@ -1,6 +1,6 @@
 //! (client) Changes the number of CPUs, once for each target.
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::desired::DesiredState;
 use crate::runner::desired::cpus::{self, CpuPlan};
 use crate::runner::failure::Problem;

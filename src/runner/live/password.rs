@@ -3,7 +3,7 @@
 //! A password is never valid for longer than configured. One with an invalid expiry is not set, and the expiry of a new
 //! password never applies to the previous one.
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::desired::display_password::{self, DisplayPassword, EXPIRY_NOW};
 use crate::runner::failure::Problem;
 use crate::runner::live::{LiveUpdater, Progress};

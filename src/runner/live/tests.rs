@@ -3,8 +3,8 @@ mod media;
 mod cpus;
 mod password;
 
-use crate::api::conditions::ConditionReason;
 use crate::api::quantity::Bytes;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::desired::cpus::tests::desired;
 use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::live::*;

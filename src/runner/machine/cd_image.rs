@@ -1,6 +1,6 @@
 //! (io) Finds CD images: regular files in the image repository only (B27).
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::failure::Problem;
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -207,8 +207,8 @@ pub fn cds(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::ConditionReason;
     use crate::api::quantity::Bytes;
+    use crate::api::vm::conditions::ConditionReason;
 
     #[test]
     fn a_missing_image_leaves_the_drive_empty_with_a_warning() {

@@ -1,7 +1,7 @@
 //! (io) Finds CD images with a timeout. The image repository may be on a server that does not
 //! answer, which blocks the calling thread. Each lookup therefore has its own thread.
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::failure::Problem;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

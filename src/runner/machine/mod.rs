@@ -324,7 +324,7 @@ fn check_writable(dir: &Path) -> Result<(), rustix::io::Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::ConditionReason;
+    use crate::api::vm::conditions::ConditionReason;
 
     #[test]
     fn under_emulation_the_hosts_model_is_the_maximum() {

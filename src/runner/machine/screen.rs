@@ -49,7 +49,7 @@ pub fn select(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::ConditionReason;
+    use crate::api::vm::conditions::ConditionReason;
     use crate::runner::failure::Problem;
 
     /// The screens of a machine that is started with each of these in turn.

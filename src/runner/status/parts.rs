@@ -1,6 +1,6 @@
 //! (pure) The condition of each part of a machine.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::runner::agent::login::Desktop;
 use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;

@@ -109,7 +109,7 @@ fn with_short_messages(mut conditions: Vec<Condition>, room: usize) -> Vec<Condi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::conditions::ConditionReason;
+    use crate::api::vm::conditions::ConditionReason;
     use crate::runner::failure::Problem;
     use crate::runner::status::tests::observed;
     use serde_json::json;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::conditions::find;
 
 pub fn identity() -> Identity {
     Identity {
@@ -234,12 +235,7 @@ fn b18_a_login_is_one_when_the_wanted_user_is_there() {
 fn a_transition_has_the_time_of_its_first_report() {
     let (_, first) = observed(Phase::Booting).object(&identity(), &[], at(10));
     let (_, second) = observed(Phase::Booted).object(&identity(), &first, at(20));
-    let time = |type_| {
-        conditions::find(&second, type_)
-            .unwrap()
-            .last_transition_time
-            .0
-    };
+    let time = |type_| find(&second, type_).unwrap().last_transition_time.0;
     assert_eq!(
         (time(conditions::RUNNING), time(conditions::BOOTED)),
         (at(10), at(20))

@@ -221,7 +221,7 @@ fn key_without_effect_is_a_warning() {
 
 #[test]
 fn named_file_that_is_missing_is_an_error() {
-    let message = ConfigFile::load(Some(Path::new("/nowhere/config.yaml")))
+    let message = ConfigFile::<Settings>::load(Some(Path::new("/nowhere/config.yaml")))
         .unwrap_err()
         .to_string();
     assert!(

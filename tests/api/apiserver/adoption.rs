@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Po
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use vm_operator::api::conditions::{find, is_true};
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, conditions};
 
@@ -144,7 +145,7 @@ async fn of_the_reference(world: &World) -> Pod {
 
 fn ready_reason(vm: &VirtualMachine) -> String {
     let status = vm.status.as_ref().unwrap();
-    conditions::find(&status.conditions, conditions::READY)
+    find(&status.conditions, conditions::READY)
         .map(|ready| ready.reason.clone())
         .unwrap_or_default()
 }
@@ -233,7 +234,7 @@ async fn a_running_vm_of_the_reference_is_taken_over_without_a_restart() {
     }
     let vm = vms.get("vm").await.unwrap();
     assert!(
-        conditions::is_true(&vm.status.as_ref().unwrap().conditions, conditions::RUNNING),
+        is_true(&vm.status.as_ref().unwrap().conditions, conditions::RUNNING),
         "its own are left to it"
     );
 

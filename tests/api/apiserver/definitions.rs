@@ -4,8 +4,8 @@ use crate::apiserver::world::{World, root};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use serde_json::{Value, json};
-use vm_operator::api::conditions;
-use vm_operator::settings::Settings;
+use vm_operator::api::vm::conditions;
+use vm_operator::settings::{Section, Settings};
 
 /// The directories for `kubectl apply -k`: the cluster's part, additions to the operator, the overlays.
 pub fn kustomizations() -> Vec<String> {

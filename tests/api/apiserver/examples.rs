@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use support::example::{files, filled_in};
+use vm_operator::api::conditions::find;
 use vm_operator::api::{VirtualMachine, conditions};
 
 /// Values for placeholders.
@@ -122,7 +123,7 @@ async fn has_its_objects(world: &World, file: &str, vm: &Value) -> Result<(), St
     let expected = without_pod.map(|(_, reason)| *reason);
     let has_pod = pods.get_opt(name).await.unwrap().is_some();
     let status = vms.get(name).await.unwrap().status.unwrap_or_default();
-    let ready = conditions::find(&status.conditions, conditions::READY);
+    let ready = find(&status.conditions, conditions::READY);
     let reason = ready.map(|ready| &*ready.reason).unwrap_or_default();
     if has_pod != expected.is_none() || expected.is_some_and(|expected| reason != expected) {
         return Err(format!("pod: {has_pod}, {ready:?}"));

@@ -23,6 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use vm_operator::api::conditions::find;
 use vm_operator::api::{VirtualMachine, conditions};
 
 pub const FIRST: &str = "first";
@@ -326,7 +327,7 @@ async fn reconcile_new_vm(world: &World, name: &str) {
         .unwrap();
     eventually("the new VM has a status", || async {
         let status = vms.get(name).await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some()
+        find(&status.conditions, conditions::READY).is_some()
     })
     .await;
 }

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use vm_operator::api::conditions;
 use vm_operator::api::pool;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
 

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use vm_operator::api::conditions::find;
 use vm_operator::api::{VirtualMachine, conditions};
 
 /// A VM with a pod that matches no node.
@@ -37,7 +38,7 @@ where
 pub async fn explained_as_unschedulable(vms: &Api<VirtualMachine>) {
     eventually("the VM is explained as Unschedulable", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY)
+        find(&status.conditions, conditions::READY)
             .is_some_and(|ready| ready.reason == "Unschedulable")
     })
     .await;
@@ -71,8 +72,7 @@ async fn a_vm_becomes_its_objects_and_leaves_only_its_claims() {
     .await;
     eventually("the VM is stopped", || async {
         let status = vms.get("vm").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY)
-            .is_some_and(|ready| ready.reason == "Stopped")
+        find(&status.conditions, conditions::READY).is_some_and(|ready| ready.reason == "Stopped")
     })
     .await;
     let body = json!({"spec": {"vm": {"state": "Running"}}});
@@ -119,7 +119,7 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     .unwrap();
     eventually("the second VM is seen", || async {
         let status = vms.get("second").await.unwrap().status.unwrap();
-        conditions::find(&status.conditions, conditions::READY).is_some()
+        find(&status.conditions, conditions::READY).is_some()
     })
     .await;
     let writes = operator.writes();
@@ -174,7 +174,7 @@ async fn the_pods_requests_follow_a_change_of_cpus() {
     );
     let status = vms.get("vm").await.unwrap().status.unwrap();
     assert_eq!(
-        conditions::find(&status.conditions, conditions::RESOURCES_IN_SYNC),
+        find(&status.conditions, conditions::RESOURCES_IN_SYNC),
         None
     );
     operator.stop().await;

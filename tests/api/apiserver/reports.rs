@@ -9,8 +9,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Error, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vm_operator::api::conditions;
 use vm_operator::api::report::{MESSAGE_MAX, OSINFO_ENTRIES_MAX, TEXTS_MAX};
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
 

@@ -4,6 +4,7 @@ use crate::apiserver::world::{World, machine};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use vm_operator::api::conditions::is_true;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, conditions};
 
@@ -45,7 +46,7 @@ async fn b21_operator_and_runner_write_their_own_conditions_and_only_to_the_vm_t
     let conditions = vm.status.unwrap().conditions;
     assert_eq!(conditions.len(), 6, "{conditions:?}");
     for type_ in [conditions::READY, conditions::RUNNING] {
-        assert!(conditions::is_true(&conditions, type_), "{type_}");
+        assert!(is_true(&conditions, type_), "{type_}");
     }
     // A changed object and a newer VM with the same name are not written by mistake.
     let error = apply(names::MANAGER_RUNNER, conditions::RUNNING, &first).await;

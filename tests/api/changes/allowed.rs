@@ -29,7 +29,7 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use vm_operator::api::conditions;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 
 /// Kinds of which the changed VM may have more objects.

@@ -6,7 +6,7 @@ use crate::changes::rest::Rest;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use support::final_state::difference;
-use vm_operator::api::conditions;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 
 /// Compares a VM that has started since the change. `first` is its first state.

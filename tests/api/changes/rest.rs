@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use support::components::{Cluster, api};
 use support::final_state::{ready, strip};
-use vm_operator::api::conditions::{self, ConditionReason};
+use vm_operator::api::vm::conditions::{self, ConditionReason};
 
 /// A VM counts as settled after this number of equal, final observations in a row without a reconcile. Observations are
 /// counted instead of time: operators and simulated components run in the same process, so their delays also delay the

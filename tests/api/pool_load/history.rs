@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use support::components::Entry;
-use vm_operator::api::conditions;
 use vm_operator::api::pool::names;
+use vm_operator::api::vm::conditions;
 
 /// The events of a run, and the violations of the rules.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::components::{Cluster, api};
-use vm_operator::api::conditions;
 use vm_operator::api::pool::names;
+use vm_operator::api::vm::conditions;
 
 /// The delay between two looks at an object.
 const POLL: Duration = Duration::from_millis(200);

@@ -41,7 +41,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::real::Server;
-use vm_operator::api::{VirtualMachine, conditions};
+use vm_operator::api::VirtualMachine;
+use vm_operator::api::conditions::is_true;
+use vm_operator::api::vm::conditions;
 
 /// The namespace of the VMs.
 const NAMESPACE: &str = "scale";
@@ -253,9 +255,9 @@ impl Bench {
             // Listing all VMs loads the API server, so it waits for the last one first.
             let newest = vms.get(&last).await.unwrap();
             let ready = |vm: &VirtualMachine| {
-                vm.status.as_ref().is_some_and(|status| {
-                    conditions::is_true(&status.conditions, conditions::READY)
-                })
+                vm.status
+                    .as_ref()
+                    .is_some_and(|status| is_true(&status.conditions, conditions::READY))
             };
             if ready(&newest)
                 && vms

@@ -13,8 +13,9 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use vm_operator::api::conditions::is_true;
 use vm_operator::api::pool::{BOUND, names};
-use vm_operator::api::{VmAssignment, VmPool, conditions};
+use vm_operator::api::{VmAssignment, VmPool};
 
 /// The time limit of the assignments that are created at once.
 const BOUND_TIMEOUT: Duration = Duration::from_secs(600);
@@ -148,7 +149,7 @@ impl Bench {
             let now = Instant::now();
             if let Ok(claim) = claim
                 && let Some(status) = &claim.status
-                && conditions::is_true(&status.conditions, BOUND)
+                && is_true(&status.conditions, BOUND)
             {
                 found.lock().unwrap().entry(claim.name_any()).or_insert(now);
             }

@@ -22,11 +22,15 @@ use std::path::Path;
 use std::time::Duration;
 use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::pool::metrics::PoolMetrics;
+use vm_operator::controllers::vm::metrics::VirtualMachineMetrics;
 use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::observe::Observed;
 use vm_operator::controllers::vm::plan::plan;
 use vm_operator::operator::cli::crd_files;
-use vm_operator::settings::{DeviceAccess, LoadBalancerService, Reconciler, Settings, VolumeMode};
+use vm_operator::settings::{
+    DeviceAccess, LoadBalancerService, Reconciler, Section, Settings, VolumeMode,
+};
 use vm_operator::telemetry::metrics::Metrics;
 
 fn root() -> &'static Path {
@@ -234,11 +238,7 @@ fn sample_metrics() -> Metrics {
     metrics.reconciled("vm", "Done", 0.0);
     metrics.set_backoff("vm", 0);
     metrics.requested("get", "vms", "200");
-    metrics.pools.set_vms("desktops", "free", 1);
-    metrics.pools.set_waiting("desktops", 0);
-    metrics.pools.assigned("desktops", 0.1);
-    metrics.pools.conflict("desktops");
-    metrics.set_vms(["Running"].into_iter());
+    metrics.set_undecodable("vm", 0);
     metrics.set_stored("vms", 1);
     metrics.work_queue.added("vm");
     metrics.work_queue.retried("vm");
@@ -246,12 +246,18 @@ fn sample_metrics() -> Metrics {
     metrics.work_queue.set_depth("vm", 0);
     let vm = [("namespace", ""), ("name", "")];
     let condition = [vm[0], vm[1], ("type", ""), ("status", "")];
-    metrics
-        .vm_conditions
+    let vms = metrics.of::<VirtualMachineMetrics>();
+    vms.set_vms(["Running"].into_iter());
+    vms.conditions
         .set_source(move |sample| sample(&condition, 1));
     let info = ["node", "state", "reason", "runner_version"].map(|name| (name, ""));
     let info = [&vm[..], &info].concat();
-    metrics.vm_info.set_source(move |sample| sample(&info, 1));
-    metrics.vm_restarts.set_source(move |sample| sample(&vm, 0));
+    vms.info.set_source(move |sample| sample(&info, 1));
+    vms.restarts.set_source(move |sample| sample(&vm, 0));
+    let pools = metrics.of::<PoolMetrics>();
+    pools.set_vms("desktops", "free", 1);
+    pools.set_waiting("desktops", 0);
+    pools.assigned("desktops", 0.1);
+    pools.conflict("desktops");
     metrics
 }

@@ -6,7 +6,7 @@ use support::mutation::mutated;
 use support::observed::observed_of_spec;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
-use vm_operator::settings::Settings;
+use vm_operator::settings::{Section, Settings};
 
 const SEED: [u8; 32] = *b"nonsense, the same for everyone!";
 

@@ -5,7 +5,7 @@ use super::json_of;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use strum::VariantArray;
-use vm_operator::api::conditions::{self, ConditionReason, ReadyReason};
+use vm_operator::api::vm::conditions::{self, ConditionReason, ReadyReason};
 use vm_operator::api::vm::names;
 use vm_operator::controllers::vm::objects::Objects;
 

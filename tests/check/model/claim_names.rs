@@ -10,8 +10,8 @@ use vm_operator::controllers::vm::claim_names::{ConflictingVm, claim_name_owner}
 use vm_operator::controllers::vm::decide::{Decision, decide};
 use vm_operator::controllers::vm::observe::Observed;
 use vm_operator::controllers::vm::plan;
-use vm_operator::controllers::vm::views::ClaimView;
 use vm_operator::controllers::vm::volumes::RecordedVolume;
+use vm_operator::k8s::views::ClaimView;
 use vm_operator::settings::Reconciler;
 
 /// The name that both VMs generate.

@@ -11,7 +11,7 @@ use vm_operator::controllers::vm::decide::{Decision, DeleteReason, WaitFor, deci
 use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
 use vm_operator::controllers::vm::pod::restart;
 use vm_operator::controllers::vm::report;
-use vm_operator::controllers::vm::views::PodView;
+use vm_operator::k8s::views::PodView;
 
 /// A mutation of a rule, which the checker must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use vm_operator::api::pool::{AssignedVm, OnExpiry, OnRelease, Retention, VmAssignmentStatus};
 use vm_operator::controllers::pool::action::{Action, Check, SpecChange};
-use vm_operator::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Version, Vm};
+use vm_operator::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
+use vm_operator::k8s::live::Version;
 
 pub const VMS: usize = 3;
 pub const POOLS: usize = 2;

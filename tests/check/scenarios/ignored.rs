@@ -3,7 +3,8 @@
 use super::fake_api::VMS;
 use super::world::World;
 use serde_json::json;
-use vm_operator::api::conditions;
+use vm_operator::api::conditions::find;
+use vm_operator::api::vm::conditions;
 
 #[tokio::test]
 async fn a_field_without_effect_is_named_once_and_no_longer_than_it_is_there() {
@@ -11,8 +12,7 @@ async fn a_field_without_effect_is_named_once_and_no_longer_than_it_is_there() {
     world.settle().await;
     let ignored_field = || {
         let conditions = world.vm().status.unwrap().conditions;
-        conditions::find(&conditions, conditions::IGNORED_FIELD)
-            .map(|c| (c.status.clone(), c.message.clone()))
+        find(&conditions, conditions::IGNORED_FIELD).map(|c| (c.status.clone(), c.message.clone()))
     };
     assert_eq!(ignored_field(), None);
     world.api.change(VMS, "vm", |vm| {

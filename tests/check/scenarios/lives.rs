@@ -39,12 +39,19 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     let mut world = World::new(one_disk());
     world.settle().await;
     let observed = |world: &World| {
-        world.ctx.cluster.metrics.text().lines().find_map(|line| {
-            Some(
-                line.strip_prefix("vm_operator_vm_start_seconds_sum ")?
-                    .to_owned(),
-            )
-        })
+        world
+            .ctx
+            .scope
+            .cluster
+            .metrics
+            .text()
+            .lines()
+            .find_map(|line| {
+                Some(
+                    line.strip_prefix("vm_operator_vm_start_seconds_sum ")?
+                        .to_owned(),
+                )
+            })
     };
     assert_eq!(observed(&world).unwrap(), "0.0");
     pass(3);
@@ -56,6 +63,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     assert!(
         world
             .ctx
+            .scope
             .cluster
             .metrics
             .text()
@@ -67,6 +75,7 @@ async fn how_long_a_start_takes_is_observed_once_a_start() {
     assert!(
         world
             .ctx
+            .scope
             .cluster
             .metrics
             .text()

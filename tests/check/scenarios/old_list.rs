@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::vm::State;
 use vm_operator::controllers::vm::reconcile;
-use vm_operator::controllers::vm::views::PodView;
 use vm_operator::k8s::controller::Outcome;
+use vm_operator::k8s::views::PodView;
 
 async fn running() -> World {
     let world = World::new(one_disk());

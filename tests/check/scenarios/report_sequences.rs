@@ -5,7 +5,9 @@ use super::fake_api::{PODS, REPORTS, VMS};
 use super::world::{World, fill, now, one_disk, pass};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use vm_operator::api::{VirtualMachine, conditions};
+use vm_operator::api::VirtualMachine;
+use vm_operator::api::conditions::is_true;
+use vm_operator::api::vm::conditions;
 use vm_operator::controllers::vm::reconcile;
 
 const SEQUENCES: u64 = 300;
@@ -178,7 +180,7 @@ impl Run {
         let status = self.world.vm().status.unwrap();
         (
             status.cpus,
-            conditions::is_true(&status.conditions, conditions::RUNNING),
+            is_true(&status.conditions, conditions::RUNNING),
         )
     }
 }

@@ -3,7 +3,7 @@
 use super::fake_api::{CLAIMS, CONFIG_MAPS, PODS, VMS};
 use super::world::{World, one_disk, pass};
 use serde_json::{Value, json};
-use vm_operator::settings::Settings;
+use vm_operator::settings::{Section, Settings};
 
 fn settings(reconciler: &str) -> Settings {
     let text =

@@ -197,7 +197,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
     cluster.jitter = || 0.0;
     let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
     let write = || async {
-        let writer = ctx.writer();
+        let writer = ctx.scope.writer();
         let patch = json!({});
         writer
             .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)
@@ -210,7 +210,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
         (1, Some(429), Retry::Backoff(Duration::from_secs(30)))
     );
     assert_eq!(
-        after_failure(&ctx, &ctx.key("vm"), &error),
+        after_failure(&ctx, &ctx.scope.key("vm"), &error),
         Action::requeue(Duration::from_secs(1))
     );
     write().await.unwrap();
@@ -222,7 +222,7 @@ async fn a_write_that_is_never_answered_fails_and_says_so() {
     let (_, client) = Server::start(|_, _, _| Reply::Silence).await;
     let cluster = Cluster::new(client, vm::MANAGER);
     let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
-    let writer = ctx.writer();
+    let writer = ctx.scope.writer();
     let patch = json!({});
     let error = writer
         .merge::<VirtualMachine, VmView>(&ctx.vms, "vm", &patch)

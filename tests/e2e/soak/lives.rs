@@ -5,7 +5,7 @@ use crate::harness::vm::{condition, uid};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_operator::api::conditions;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 
 /// The delay between an event and its observation. A request from before a VM's deletion may arrive in this time.

@@ -5,7 +5,7 @@ use crate::components::Entry;
 use crate::final_state::ready;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use vm_operator::api::conditions;
+use vm_operator::api::vm::conditions;
 
 /// Label of a PVC that the scenario itself deletes.
 pub const DELETED_BY_PERSON: &str = "deleted-by-person";

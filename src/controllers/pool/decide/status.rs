@@ -1,5 +1,6 @@
 //! (pure) The status of assignments.
 
+use crate::api::conditions::{DesiredCondition, Reason};
 use crate::api::pool::names;
 use crate::api::pool::{AssignedVm, BOUND, BoundReason, VmAssignmentStatus};
 use crate::controllers::pool::action::{Action, Change};
@@ -20,7 +21,7 @@ fn report(claim: &Claim, status: VmAssignmentStatus, change: Option<Change>) -> 
     })
 }
 
-/// The condition `Bound`. Its time changes with its status only.
+/// The condition `Bound`.
 fn bound_condition(
     facts: &Facts,
     claim: &Claim,
@@ -28,18 +29,13 @@ fn bound_condition(
     reason: BoundReason,
     message: String,
 ) -> Vec<Condition> {
-    let status = if is_true { "True" } else { "False" };
-    let mut present = claim.status.conditions.iter();
-    let present = present.find(|present| present.type_ == BOUND && present.status == status);
-    let now = || Time(Timestamp::from_second(facts.now.as_second()).unwrap_or(facts.now));
-    vec![Condition {
-        type_: BOUND.to_owned(),
-        status: status.to_owned(),
-        reason: reason.as_str().to_owned(),
+    let bound = DesiredCondition {
+        type_: BOUND,
+        status: is_true,
+        reason,
         message,
-        observed_generation: None,
-        last_transition_time: present.map_or_else(now, |it| it.last_transition_time.clone()),
-    }]
+    };
+    vec![bound.at(&claim.status.conditions, None, facts.now)]
 }
 
 /// The status of an assignment without a VM.

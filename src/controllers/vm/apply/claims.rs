@@ -1,16 +1,18 @@
 //! (client) PVCs: created if they are missing; size and attributes class follow the spec. Nothing else of a PVC is written, and no
 //! PVC is deleted.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::conditions::find;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::ClaimChange;
-use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
-use crate::controllers::vm::views::{ClaimView, other_owner_of};
+use crate::controllers::vm::views::other_owner_of;
 use crate::k8s::error::Error;
 use crate::k8s::events;
+use crate::k8s::rejection::RETRY_TEXT;
+use crate::k8s::views::ClaimView;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::Patch;
 use kube::runtime::events::EventType;
@@ -51,6 +53,7 @@ async fn create(
         return Ok(());
     }
     let present = ctx
+        .scope
         .writer()
         .create_or_get(&ctx.caches.claims, claim)
         .await?;
@@ -82,16 +85,16 @@ async fn create_image_repository(
     if image_repository_retry(ctx).is_some_and(|left| !left.is_zero()) {
         return Ok(());
     }
-    let key = ctx.key(&claim.name_any());
+    let key = ctx.scope.key(&claim.name_any());
     match create(claim, observed, ctx).await {
         Err(error) if error.is_rejection() => {
             ctx.states
-                .repository_rejected(&key, conditions::READY, (ctx.cluster.instant)());
+                .repository_rejected(&key, conditions::READY, (ctx.scope.cluster.instant)());
             report_missing_repository(&error, observed, ctx).await;
             Ok(())
         }
         result => {
-            ctx.states.accepted(&key, conditions::READY);
+            ctx.states.repository_accepted(&key, conditions::READY);
             result
         }
     }
@@ -106,15 +109,22 @@ async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Con
     );
     let vm = observed.vm.object_ref(&());
     let reason = diagnosis.reason.as_str();
-    events::publish(&ctx.cluster, &vm, EventType::Warning, reason, &message).await;
+    events::publish(
+        &ctx.scope.cluster,
+        &vm,
+        EventType::Warning,
+        reason,
+        &message,
+    )
+    .await;
 }
 
 /// The time until a rejected image repository is created again. Only VMs with the repository in their plan try it.
 pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
     ctx.states.retry_after(
-        &ctx.key(names::IMAGE_REPOSITORY_CLAIM),
+        &ctx.scope.key(names::IMAGE_REPOSITORY_CLAIM),
         conditions::READY,
-        (ctx.cluster.instant)(),
+        (ctx.scope.cluster.instant)(),
     )
 }
 
@@ -141,7 +151,7 @@ pub(super) async fn apply_changes(
                 ),
             )),
             ClaimChange::Recreate(outdated) => {
-                let (problem, next_step) = outdated.message(&ctx.namespace);
+                let (problem, next_step) = outdated.message(&ctx.scope.namespace);
                 Some((
                     ConditionReason::ClaimImmutable,
                     format!("{problem}; {next_step}"),
@@ -193,8 +203,8 @@ fn condition(problems: Vec<(ConditionReason, String)>) -> Option<DesiredConditio
 
 /// The message of the present condition, until its rejected changes are due again. It is for the present generation of the VM.
 fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
-    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
-    conditions::find(observed.conditions(), conditions::DISKS_IN_SYNC)
+    let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
+    find(observed.conditions(), conditions::DISKS_IN_SYNC)
         .filter(|present| present.observed_generation == observed.vm.metadata.generation)
         .filter(|_| {
             ctx.states
@@ -230,6 +240,7 @@ async fn resize(
         .collect();
     let patch = Patch::Merge(json!({"spec": spec}));
     let answer = ctx
+        .scope
         .writer()
         .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch)
         .await;
@@ -237,12 +248,12 @@ async fn resize(
         Ok(_) => Ok(None),
         Err(error) if error.is_rejection() => {
             // Recorded at once: if the request for another PVC fails, this one is not sent again earlier.
-            let now = (ctx.cluster.instant)();
+            let now = (ctx.scope.cluster.instant)();
             ctx.states
                 .rejected(&observed.key(), conditions::DISKS_IN_SYNC, now);
             let error = error.to_string().replace('\n', " ");
             Ok(Some(format!(
-                "{start}{error}; the operator retries the change of the PVC {REJECTION_RETRY_TEXT}, and when the VM's spec changes"
+                "{start}{error}; the operator retries the change of the PVC {RETRY_TEXT}, and when the VM's spec changes"
             )))
         }
         Err(error) => Err(error),

@@ -7,8 +7,9 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::objects::{Objects, Prepared};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{OPERATOR, check_owner, is_labelled_for};
-use crate::controllers::vm::views::{ConfigMapView, SecretView, config_digest, logging_digest};
+use crate::controllers::vm::views::{ConfigMapView, config_digest, logging_digest};
 use crate::k8s::error::Error;
+use crate::k8s::views::SecretView;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -97,7 +98,7 @@ pub(super) async fn apply(
 /// The identity with the UIDs of the PVCs, which exist now.
 fn with_claim_uids(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
     identity.claims.retain(|_, claim| {
-        let present = ctx.caches.claims.get(&ctx.key(&claim.name));
+        let present = ctx.caches.claims.get(&ctx.scope.key(&claim.name));
         claim.uid = present
             .and_then(|present| present.uid())
             .unwrap_or_default();
@@ -115,7 +116,7 @@ async fn apply_config_map(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Arc<ConfigMapView>, Error> {
-    let (writer, cache) = (ctx.writer(), &ctx.caches.config_maps);
+    let (writer, cache) = (ctx.scope.writer(), &ctx.caches.config_maps);
     let present = match &observed.config_map {
         Some(present) => present.clone(),
         None => writer.create_or_get(cache, desired).await?,
@@ -212,7 +213,7 @@ async fn apply_secret(
         let is_own = is_labelled_for(present, &observed.vm);
         check_owner("Secret", present, is_own, &observed.vm)
     };
-    if let Some(present) = ctx.caches.secrets.get(&ctx.key(&secret.name_any())) {
+    if let Some(present) = ctx.caches.secrets.get(&ctx.scope.key(&secret.name_any())) {
         check(&present)?;
     }
     let mut secret = secret.clone();
@@ -223,6 +224,7 @@ async fn apply_secret(
     ];
     secret.string_data = Some(values.into());
     let secret = ctx
+        .scope
         .writer()
         .create_or_get(&ctx.caches.secrets, &secret)
         .await?;

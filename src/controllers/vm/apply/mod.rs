@@ -21,7 +21,7 @@ mod pod_resize;
 mod service;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::DesiredCondition;
+use crate::api::vm::conditions::DesiredCondition;
 use crate::controllers::vm::apply::dependencies::Applied;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
@@ -30,8 +30,9 @@ use crate::controllers::vm::objects::{self, Objects};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::{refresh_volume, restart};
 use crate::controllers::vm::report;
-use crate::controllers::vm::views::{PodView, VmView};
+use crate::controllers::vm::views::VmView;
 use crate::k8s::error::Error;
+use crate::k8s::views::PodView;
 use crate::k8s::writer::only_uid;
 use crate::settings::GuestShutdownRecord;
 use k8s_openapi::api::core::v1::Pod;
@@ -90,7 +91,7 @@ pub(super) async fn end_pod(
     decision: &Decision,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let writer = ctx.writer();
+    let writer = ctx.scope.writer();
     match decision {
         Decision::Delete { uid, why } => {
             tracing::info!(
@@ -146,7 +147,10 @@ async fn create_pod(
     let mut pod = objects.pod.clone();
     pod.annotations_mut().extend(objects.stage.annotations());
     let pod = objects::with_identity(objects::with_template_hash(pod), &objects.identity);
-    ctx.writer().create_or_get(&ctx.caches.pods, &pod).await?;
+    ctx.scope
+        .writer()
+        .create_or_get(&ctx.caches.pods, &pod)
+        .await?;
     ctx.states.pod_created(&observed.key(), observed.now);
     Ok(())
 }
@@ -185,7 +189,8 @@ async fn annotate_pod(
         return Ok(());
     }
     let patch = Patch::Merge(json!({"metadata": {"uid": pod.uid(), "annotations": annotations}}));
-    ctx.writer()
+    ctx.scope
+        .writer()
         .patch::<Pod, _>(&ctx.caches.pods, &pod.name_any(), &patch)
         .await
         .map(drop)

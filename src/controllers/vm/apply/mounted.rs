@@ -30,10 +30,14 @@ pub(super) async fn mounted(
         };
         let present = if observed.name_conflicts.contains_key(&name) {
             let writing = ctx.caches.claims.writing();
-            let live = ctx.writer().find::<PersistentVolumeClaim, _>(&name).await?;
+            let live = ctx
+                .scope
+                .writer()
+                .find::<PersistentVolumeClaim, _>(&name)
+                .await?;
             live.map(|live| writing.answered(live))
         } else {
-            ctx.caches.claims.get(&ctx.key(&name))
+            ctx.caches.claims.get(&ctx.scope.key(&name))
         };
         let present = present.filter(|it| it.metadata.deletion_timestamp.is_none());
         let present = present.ok_or_else(changed)?;

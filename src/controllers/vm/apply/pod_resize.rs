@@ -3,14 +3,15 @@
 //! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The
 //! VM's condition records a rejection. A rejected resize is retried when the VM changes, and after a delay.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::conditions::find;
 use crate::api::quantity::same_amount;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::state::REJECTION_RETRY_TEXT;
-use crate::controllers::vm::views::{AmountsView, PodView};
 use crate::k8s::error::Error;
+use crate::k8s::rejection::RETRY_TEXT;
+use crate::k8s::views::{AmountsView, PodView};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -40,7 +41,7 @@ pub(super) async fn apply(
     let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
         return Ok((None, None));
     };
-    let (vm, now) = (observed.key(), (ctx.cluster.instant)());
+    let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     if resources == last {
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
         return Ok((None, difference(&resources, pod)));
@@ -68,7 +69,7 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; the operator retries the change of the pod's resources {REJECTION_RETRY_TEXT}, and a restart of \
+                    "{error}; the operator retries the change of the pod's resources {RETRY_TEXT}, and a restart of \
                      the VM also applies the change"
                 ))),
             ))
@@ -81,7 +82,7 @@ async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), E
     let name = pod.name_any();
     let container = json!({"name": names::container(&name), "resources": resources});
     let body = Patch::Strategic(json!({"spec": {"containers": [container]}}));
-    let (writer, pods) = (ctx.writer(), &ctx.caches.pods);
+    let (writer, pods) = (ctx.scope.writer(), &ctx.caches.pods);
     let answer = writer.patch_subresource::<Pod, _>(pods, "resize", &name, &body);
     answer.await.map(drop)
 }
@@ -89,7 +90,7 @@ async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), E
 /// The reported rejection of the resources of this generation of the VM. The status is the only record: if it could not
 /// be written, the request is sent again.
 fn reported_rejection(observed: &Observed) -> Option<String> {
-    let present = conditions::find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
+    let present = find(observed.conditions(), conditions::RESOURCES_IN_SYNC)?;
     let is_current = present.observed_generation == observed.vm.metadata.generation;
     let is_rejection = present.reason == ConditionReason::ResizeRefused.as_str();
     (is_current && is_rejection).then(|| present.message.clone())

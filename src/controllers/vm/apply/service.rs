@@ -1,13 +1,13 @@
 //! (client) The load balancer Service: created, patched, and deleted if it is not desired. A Service of another owner
 //! is not changed. A rejected Service does not block the VM.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
-use crate::controllers::vm::views::ServiceView;
 use crate::k8s::error::Error;
+use crate::k8s::views::ServiceView;
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::ResourceExt;
@@ -69,7 +69,7 @@ async fn create_or_patch(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<(), Error> {
-    let (writer, cache) = (ctx.writer(), &ctx.caches.services);
+    let (writer, cache) = (ctx.scope.writer(), &ctx.caches.services);
     let present = match present {
         Some(present) => present.clone(),
         None => writer.create_or_get(cache, desired).await?,
@@ -91,7 +91,8 @@ async fn delete(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
         return Ok(());
     }
     let uid = present.uid().unwrap_or_default();
-    ctx.writer()
+    ctx.scope
+        .writer()
         .delete::<Service, _>(
             &ctx.caches.services,
             &present.name_any(),

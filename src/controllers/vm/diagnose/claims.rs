@@ -1,10 +1,10 @@
 //! (pure) PVCs that are being deleted.
 
-use crate::api::conditions::ReadyReason as Reason;
-use crate::api::diagnosis::Diagnosis;
 use crate::api::vm::State;
+use crate::api::vm::conditions::ReadyReason as Reason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::ClaimView;
+use crate::k8s::views::ClaimView;
 use kube::ResourceExt;
 
 /// The blocking condition of a VM with a pod that uses such a PVC.

@@ -4,11 +4,11 @@
 //! would corrupt the disks. An administrator sets the taint `out-of-service` on a node that is certainly powered off.
 //! Kubernetes then removes the pod, and the VM starts on another node.
 
-use crate::api::conditions::ReadyReason as Reason;
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::ReadyReason as Reason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::diagnose::EXPLAIN_DELAY;
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 
 /// The blocking condition of a pod that does not stop, or of a pod on a node that does not answer.
 pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {

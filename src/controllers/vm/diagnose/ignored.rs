@@ -1,8 +1,8 @@
 //! (pure) Fields of the Java VM-Operator that are accepted and have no effect.
 
 use crate::api::VirtualMachineSpec;
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::logging::level;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 
 /// The condition that names the fields without effect, if the VM has any.
 #[must_use]

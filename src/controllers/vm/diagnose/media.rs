@@ -1,7 +1,7 @@
 //! (pure) A start that waits for a CD image.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 
 /// The reason of the wait: the download of the image is in progress, or fails.

@@ -22,13 +22,14 @@ mod starting;
 pub mod unnamed_disks;
 pub mod warnings;
 
-use crate::api::conditions::ReadyReason;
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::ReadyReason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{State, VirtualMachineSpec};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
-use crate::controllers::vm::views::{ClaimView, PodView};
 use crate::k8s::error::Error;
+use crate::k8s::rejection::Cause;
+use crate::k8s::views::{ClaimView, PodView};
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -75,44 +76,23 @@ fn pod_security_step(problem: &str, vm: Option<&VirtualMachineSpec>) -> String {
 #[must_use]
 pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
     let problem = error.to_string();
-    match error {
-        Error::OwnedByOther { kind, name, owner } => {
+    let reason = match (Cause::of(error), error) {
+        (_, Error::OwnedByOther { kind, name, owner }) => {
             let next_step = next_step(owner.as_deref(), kind, name);
-            Diagnosis::new(ReadyReason::NameTaken, problem, next_step)
+            return Diagnosis::new(ReadyReason::NameTaken, problem, next_step);
         }
-        Error::OwnedByPrevious { .. } => Diagnosis::new(ReadyReason::Starting, problem, ""),
-        _ if problem.contains("violates PodSecurity") => {
+        (Cause::BeingRemoved, _) => return Diagnosis::new(ReadyReason::Starting, problem, ""),
+        (Cause::PodSecurity, _) => {
             let next_step = pod_security_step(&problem, vm);
-            Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step)
+            return Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step);
         }
-        _ => Diagnosis::documented(rejection_reason(&problem, error.code()), &problem, ""),
-    }
-}
-
-/// The reason of a rejection with that message.
-fn rejection_reason(message: &str, code: Option<u16>) -> ReadyReason {
-    let has_one_of = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
-    let policies = [
-        "denied the request",
-        "denied request",
-        "must specify",
-        "LimitRange",
-    ];
-    let rights = [
-        "cannot create resource",
-        "cannot patch resource",
-        "cannot get resource",
-        "cannot delete resource",
-    ];
-    if has_one_of(&["exceeded quota"]) {
-        ReadyReason::QuotaExceeded
-    } else if has_one_of(&policies) {
-        ReadyReason::PolicyRefused
-    } else if code == Some(403) && has_one_of(&rights) {
-        ReadyReason::NotAuthorized
-    } else {
-        ReadyReason::Rejected
-    }
+        (Cause::NameTaken, _) => ReadyReason::NameTaken,
+        (Cause::Policy, _) => ReadyReason::PolicyRefused,
+        (Cause::Quota, _) => ReadyReason::QuotaExceeded,
+        (Cause::Rights, _) => ReadyReason::NotAuthorized,
+        (Cause::Other, _) => ReadyReason::Rejected,
+    };
+    Diagnosis::documented(reason, &problem, "")
 }
 
 /// The blocking condition of a VM.

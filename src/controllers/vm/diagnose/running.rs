@@ -1,9 +1,10 @@
 //! (pure) Reasons why the guest of a running VM does not work, from the conditions that its runner reports.
 
-use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::conditions::find;
+use crate::api::vm::conditions::{self, ConditionReason, ReadyReason as Reason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 
 /// The blocking condition of a VM that runs.
 pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
@@ -15,7 +16,7 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
 
 /// QEMU does not answer its runner.
 fn qemu_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
-    let silent = conditions::find(observed.conditions(), conditions::QEMU_RESPONSIVE)
+    let silent = find(observed.conditions(), conditions::QEMU_RESPONSIVE)
         .filter(|it| it.reason == ConditionReason::QemuSilent.as_str())?;
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     Some(Diagnosis::documented(
@@ -27,7 +28,7 @@ fn qemu_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
 
 /// QEMU has paused the guest because of a disk. Runners of earlier versions report only full disks as such.
 fn paused_by_disk(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
-    let find = |type_| conditions::find(observed.conditions(), type_);
+    let find = |type_| find(observed.conditions(), type_);
     let storage = find(conditions::STORAGE_HEALTHY).filter(|it| it.status == "False")?;
     let is_full = storage.reason == ConditionReason::DiskFull.as_str();
     let is_paused = find(conditions::CPUS_IN_SYNC)

@@ -1,11 +1,11 @@
 //! (pure) Causes for a pod without a node. A PVC without a volume, a storage class that provides no volume and a missing extended
 //! resource have separate reasons. All other causes have the reason `Unschedulable` with the scheduler's message.
 
-use crate::api::conditions::ReadyReason as Reason;
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::ReadyReason as Reason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::{ClaimView, PodView};
+use crate::k8s::views::{ClaimView, PodView};
 
 /// The blocking condition of a pod without a node. `message` is the scheduler's.
 pub(super) fn explain(

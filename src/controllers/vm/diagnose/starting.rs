@@ -1,11 +1,13 @@
 //! (pure) Reasons why a pod does not start: its volumes, its container, a silent kubelet or runner. [`scheduling`] has the reasons
 //! why it has no node.
 
-use crate::api::conditions::{self, ConditionReason, ReadyReason as Reason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::conditions::find;
+use crate::api::vm::conditions::{self, ConditionReason, ReadyReason as Reason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, SILENCE_TIMEOUT, ending, scheduling};
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::views::{ClaimView, PodConditionView, PodView, Warning};
+use crate::controllers::vm::views::Warning;
+use crate::k8s::views::{ClaimView, PodConditionView, PodView};
 use k8s_openapi::jiff::Timestamp;
 
 /// The blocking condition of a pod that has not started. `claims` are its PVCs.
@@ -70,7 +72,7 @@ fn node_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
 
 /// The time since which the pod is ready without a report of its runner about this start or the VM's stop.
 pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<Timestamp> {
-    let running = conditions::find(observed.conditions(), conditions::RUNNING);
+    let running = find(observed.conditions(), conditions::RUNNING);
     if running.is_some_and(|it| {
         ![ConditionReason::Creation, ConditionReason::VmStopped]
             .iter()

@@ -2,7 +2,7 @@ mod ending;
 mod rejections;
 mod scheduling;
 
-use crate::api::conditions::ReadyReason as Reason;
+use crate::api::vm::conditions::ReadyReason as Reason;
 use crate::controllers::vm::diagnose::*;
 use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::views::Warning;

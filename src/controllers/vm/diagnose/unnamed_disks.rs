@@ -1,7 +1,7 @@
 //! (pure) Disks without a name. As in the Java VM-Operator, their PVCs are named by their position.
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::claim_names;
 
 /// The condition of a VM with several unnamed disks: if one is removed or moved, another disk gets its PVC.

@@ -51,7 +51,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
 /// The newest warning about the object of that UID.
 async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
     let of_object = ListParams::default().fields(&format!("regarding.uid={uid},type=Warning"));
-    let events = Api::<Event>::namespaced(ctx.cluster.client.clone(), &ctx.namespace)
+    let events = Api::<Event>::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace)
         .list(&of_object)
         .await;
     let events = events

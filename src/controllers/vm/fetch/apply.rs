@@ -1,7 +1,7 @@
 //! (client) Carries out the steps of downloads: creates and deletes download pods, and records finished downloads.
 
-use crate::api::conditions::DesiredCondition;
 use crate::api::runner::fetch::shown;
+use crate::api::vm::conditions::DesiredCondition;
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::diagnose;
@@ -71,7 +71,10 @@ async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), E
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "starting the download of a CD image");
     // The reconcile of another VM may have created the pod.
-    ctx.writer().create_or_get(&ctx.caches.pods, pod).await?;
+    ctx.scope
+        .writer()
+        .create_or_get(&ctx.caches.pods, pod)
+        .await?;
     Ok(())
 }
 
@@ -80,7 +83,8 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
     let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     let (claims, name) = (&ctx.caches.claims, names::IMAGE_REPOSITORY_CLAIM);
-    ctx.writer()
+    ctx.scope
+        .writer()
         .patch::<PersistentVolumeClaim, _>(claims, name, &patch)
         .await?;
     Ok(())
@@ -88,7 +92,8 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
 
 /// Deletes an exited download pod.
 async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
-    ctx.writer()
+    ctx.scope
+        .writer()
         .delete::<Pod, _>(
             &ctx.caches.pods,
             &fetch.remote.pod_name(),

@@ -1,8 +1,8 @@
 //! (pure) The condition `MediaFetched`: all images that the VM names by URL, in one condition.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::quantity::Bytes;
 use crate::api::runner::fetch::{FetchReason, Progress, shown};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::fetch::{Fetch, State};
 
 /// Step of the reported progress in percent. Each step is a write.

@@ -26,7 +26,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
         if is_recent {
             continue;
         }
-        let api: Api<Pod> = Api::namespaced(ctx.cluster.client.clone(), &ctx.namespace);
+        let api: Api<Pod> = Api::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace);
         let last_line = LogParams {
             tail_lines: Some(1),
             ..LogParams::default()

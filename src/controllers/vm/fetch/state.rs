@@ -10,10 +10,10 @@
 //! | a successful pod | annotate the PVC, remove the pod | downloaded |
 //! | a failed pod | retry after the backoff, or after a change of the configuration | the cause |
 
-use crate::api::conditions::{ConditionReason, ReadyReason};
-use crate::api::diagnosis::Diagnosis;
 use crate::api::hex;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Progress};
+use crate::api::vm::conditions::{ConditionReason, ReadyReason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{State as DesiredState, names};
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::fetch::condition::condition_reason;
@@ -21,8 +21,8 @@ use crate::controllers::vm::images::{ObservedDownload, RemoteImage, is_download_
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::owner;
 use crate::controllers::vm::views::exit::End;
-use crate::controllers::vm::views::{ClaimView, PodView};
 use crate::k8s::retry::pause;
+use crate::k8s::views::{ClaimView, PodView};
 use crate::settings;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};

@@ -20,7 +20,7 @@ const GRACE_PERIOD: i64 = 10;
 
 /// Sweeps periodically while this process leads.
 pub async fn run(ctx: Arc<Context>) {
-    ctx.cluster.leadership.elected().await;
+    ctx.scope.cluster.leadership.elected().await;
     let vms = ctx.vms.reader();
     let mut unused = BTreeSet::new();
     loop {
@@ -35,7 +35,7 @@ pub async fn sweep(
     before: &BTreeSet<String>,
     ctx: &Context,
 ) -> BTreeSet<String> {
-    let pods = ctx.caches.pods.groups(&ctx.key(POD_PREFIX));
+    let pods = ctx.caches.pods.groups(&ctx.scope.key(POD_PREFIX));
     let mut unused = BTreeSet::new();
     if pods.is_empty() {
         ctx.download_progress.retain(|_| false);
@@ -53,7 +53,7 @@ pub async fn sweep(
     let repository = ctx
         .caches
         .claims
-        .get(&ctx.key(names::IMAGE_REPOSITORY_CLAIM));
+        .get(&ctx.scope.key(names::IMAGE_REPOSITORY_CLAIM));
     let is_repository_deleted =
         repository.is_some_and(|claim| claim.metadata.deletion_timestamp.is_some());
     for pod in pods
@@ -71,6 +71,7 @@ pub async fn sweep(
                 "deleting a download pod, because no running VM needs the CD image that the pod downloads"
             );
             let deleted = ctx
+                .scope
                 .writer()
                 .delete::<Pod, _>(&ctx.caches.pods, &name, only_uid(&uid), Some(GRACE_PERIOD))
                 .await;

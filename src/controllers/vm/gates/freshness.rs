@@ -3,7 +3,6 @@
 //! Each kind has its own watch, and one may be behind another. For example, a new leader may have received the pod, but
 //! not the change of the VM from stopped to running.
 
-use crate::api::VirtualMachine;
 use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
@@ -12,7 +11,6 @@ use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::version;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 use std::time::Duration;
 
 /// The time until the next reconcile if the watch has not reported the newer version before.
@@ -41,7 +39,7 @@ pub async fn check(
     if !creates_claim && !depends_on_vm(observed, decision, objects) {
         return Ok(Freshness::Current);
     }
-    let Some(live) = read_live(observed, ctx).await? else {
+    let Some(live) = ctx.scope.writer().find_metadata(&*observed.vm).await? else {
         return Ok(Freshness::Stale);
     };
     let is_newer = match decision {
@@ -60,21 +58,6 @@ pub async fn check(
     } else {
         Freshness::Current
     })
-}
-
-/// Reads the VM's metadata from the API server; `None` if the VM was deleted or replaced.
-///
-/// # Errors
-/// If the request fails.
-pub async fn read_live(
-    observed: &Observed,
-    ctx: &Context,
-) -> Result<Option<PartialObjectMeta<VirtualMachine>>, Error> {
-    let live: Option<PartialObjectMeta<_>> = ctx
-        .writer()
-        .find::<VirtualMachine, _>(&observed.name())
-        .await?;
-    Ok(live.filter(|live| live.uid() == observed.vm.uid()))
 }
 
 /// Whether a PVC of the VM is going to be created.

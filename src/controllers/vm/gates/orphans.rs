@@ -6,10 +6,9 @@
 
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::gates::freshness::read_live;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::ownership::is_orphan;
 use crate::k8s::error::Error;
+use crate::k8s::ownership::is_orphan;
 use crate::k8s::store::children::Cache;
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
@@ -28,7 +27,7 @@ pub async fn delete_orphans(observed: &Observed, ctx: &Context) -> Result<(), Er
     let secret = match observed.display_secret {
         None => caches
             .secrets
-            .get(&ctx.key(&names::display_secret(&observed.name()))),
+            .get(&ctx.scope.key(&names::display_secret(&observed.name()))),
         Some(_) => None,
     };
     let config_map = observed
@@ -45,7 +44,7 @@ pub async fn delete_orphans(observed: &Observed, ctx: &Context) -> Result<(), Er
         return Ok(());
     }
     // Objects of a newer VM that the watch has not reported yet look the same.
-    if read_live(observed, ctx).await?.is_none() {
+    if ctx.scope.writer().find_metadata(vm).await?.is_none() {
         return Ok(());
     }
     let of_pod = delete::<Pod, _>(pod, &caches.pods, ctx).await;
@@ -73,7 +72,8 @@ where
         ..only_uid(&uid)
     };
     // With the object's own grace period.
-    ctx.writer()
+    ctx.scope
+        .writer()
         .delete::<K, V>(cache, &name, unchanged, None)
         .await
         .map(drop)

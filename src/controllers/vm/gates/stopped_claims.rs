@@ -3,9 +3,9 @@
 use crate::api::vm::State;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::ClaimView;
 use crate::controllers::vm::volumes::{DeletionEvidence, RecordedVolume};
 use crate::k8s::error::Error;
+use crate::k8s::views::ClaimView;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// Reads the PVCs of a VM whose pod has ended from the API server. The store of PVCs can be older than that of pods, so a deletion under
@@ -35,6 +35,7 @@ pub async fn confirm(mut observed: Observed, ctx: &Context) -> Result<Observed, 
         let writing = ctx.caches.claims.writing();
         let name = &recorded.volume.claim_name;
         let live = ctx
+            .scope
             .writer()
             .find::<PersistentVolumeClaim, ClaimView>(name)
             .await?;

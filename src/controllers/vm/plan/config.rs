@@ -1,10 +1,10 @@
 //! (pure) The runner's configuration, from the VM's spec.
 
 use crate::api::VirtualMachine;
-use crate::api::diagnosis::Diagnosis;
 use crate::api::logging::level;
 use crate::api::pool::names::is_login_allowed;
 use crate::api::runner::config;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
     Assignment, CpuTopology, Forward, Machine, Network, Protocol, Spice, TapNetwork, UserNetwork,
     names,

@@ -1,7 +1,7 @@
 //! (pure) The disks and their PVCs.
 
-use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
     ClaimMetadata, ClaimSpec, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
 };
@@ -9,7 +9,7 @@ use crate::controllers::vm::claim_names;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::outdated_claims::is_replaceable;
 use crate::controllers::vm::plan::{OutdatedClaim, invalid, name_of_other_vm};
-use crate::controllers::vm::views::ClaimView;
+use crate::k8s::views::ClaimView;
 use crate::settings::VolumeMode;
 
 /// A disk with a PVC.

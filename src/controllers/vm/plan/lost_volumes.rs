@@ -1,7 +1,7 @@
 //! (pure) PVCs that the VM has used and that no longer exist.
 
-use crate::api::conditions::ReadyReason;
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::conditions::ReadyReason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{UsedVolume, names};
 use crate::controllers::vm::observe::Observed;
 use kube::ResourceExt;

@@ -1,7 +1,7 @@
 //! (pure) CPUs, memory and ports of a VM.
 
-use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::{Bytes, SizeError};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
     CpuTopology, Forward, Machine, PCI_DEVICES_MAX, PageSize, Protocol, RAM_MAX, RAM_MIN,
 };

@@ -23,10 +23,11 @@ pub use seed::RetainedInstance;
 pub use service::ServicePlan;
 
 use crate::api::VirtualMachine;
-use crate::api::conditions::{self, ReadyReason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::conditions::find;
 use crate::api::runner::config::RunnerConfig;
 use crate::api::runner::identity::GeneratedInstance;
+use crate::api::vm::conditions::{self, ReadyReason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{Forward, LABEL_VALUE_LENGTH_MAX, SecretKeyRef, names};
 use crate::controllers::vm::claim_names;
 use crate::controllers::vm::fetch::{self, Fetch, Media};
@@ -206,7 +207,7 @@ fn has_used(observed: &Observed, claim: &str) -> bool {
         .claims
         .get(claim)
         .and_then(|claim| claim.metadata.creation_timestamp.as_ref());
-    let running = conditions::find(observed.conditions(), conditions::RUNNING);
+    let running = find(observed.conditions(), conditions::RUNNING);
     created
         .zip(running)
         .is_some_and(|(created, running)| running.last_transition_time.0 > created.0)

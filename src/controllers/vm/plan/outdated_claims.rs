@@ -1,13 +1,13 @@
 //! (pure) PVCs that the operator has created, that have no volume yet, and that differ from the present configuration. Kubernetes does not
 //! change a PVC without a volume, so it must be created again.
 
-use crate::api::conditions::ReadyReason as Reason;
-use crate::api::diagnosis::Diagnosis;
 use crate::api::quantity::Bytes;
+use crate::api::vm::conditions::ReadyReason as Reason;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::{DiskPlan, Plan};
-use crate::controllers::vm::views::ClaimView;
+use crate::k8s::views::ClaimView;
 use crate::settings;
 use kube::ResourceExt;
 

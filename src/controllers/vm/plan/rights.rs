@@ -1,6 +1,6 @@
 //! (pure) Rights of a VM's pod beyond Pod Security `restricted`, and the feature that needs each.
 
-use crate::api::diagnosis::Diagnosis;
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{Forward, Machine, names};
 use crate::controllers::vm::plan::{invalid, protocol};
 use crate::settings::{self, DeviceAccess, Policy};

@@ -8,7 +8,8 @@
 //!
 //! No generation confirms a new password or a downloaded image, so the annotation is always repeated for these.
 
-use crate::api::conditions;
+use crate::api::conditions::{find, is_true};
+use crate::api::vm::conditions;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::{Observed, since};
 use k8s_openapi::jiff::Timestamp;
@@ -46,11 +47,10 @@ fn state(observed: &Observed) -> Option<State> {
         .own_pod()
         .filter(|pod| !pod.has_ended() && pod.metadata.deletion_timestamp.is_none())?;
     let generation = observed.vm.metadata.generation?;
-    if !conditions::is_true(observed.conditions(), conditions::RUNNING) {
+    if !is_true(observed.conditions(), conditions::RUNNING) {
         return None;
     }
-    let reported =
-        conditions::find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
+    let reported = find(observed.conditions(), conditions::CONFIG_IN_SYNC)?.observed_generation?;
     let is_confirmed = reported >= generation;
     let last = pod
         .annotations()

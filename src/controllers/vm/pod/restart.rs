@@ -3,10 +3,10 @@
 //! An annotation of the pod has the number of the restart request at its creation. It separates pods from before a
 //! request from those after it, so each request is carried out once, also after failed writes.
 
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::collections::BTreeMap;

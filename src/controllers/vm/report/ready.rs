@@ -1,13 +1,15 @@
 //! (pure) The condition `Ready`: its reason and its message.
 
-use crate::api::conditions::{self, DesiredCondition, ReadyReason};
-use crate::api::diagnosis::Diagnosis;
+use crate::api::conditions::find;
 use crate::api::runner::outcome::EndReason;
+use crate::api::vm::conditions::{self, DesiredCondition, ReadyReason};
+use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{POD_DELETED, Restarts, State};
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::ownership::{next_step, orphan_next_step, owner};
+use crate::controllers::vm::ownership::{next_step, owner};
 use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
+use crate::k8s::ownership::removal_of_orphan;
 use kube::ResourceExt;
 use std::time::Duration;
 
@@ -116,7 +118,7 @@ fn past_exit(observed: &Observed) -> Option<&Restarts> {
 /// The time until a running VM has recovered from its last failure. Until then, its next exit continues the row of failures.
 pub(in crate::controllers::vm) fn recovery(observed: &Observed) -> Option<Duration> {
     past_exit(observed).filter(|past| is_failure(past) && observed.is_running())?;
-    let running = conditions::find(observed.conditions(), conditions::RUNNING)?;
+    let running = find(observed.conditions(), conditions::RUNNING)?;
     let uptime = since(running.last_transition_time.0, observed.now);
     let reset = Duration::try_from(BACKOFF_RESET_UPTIME).unwrap_or_default();
     Some(reset.saturating_sub(uptime)).filter(|left| !left.is_zero())
@@ -135,8 +137,7 @@ fn is_failure(past: &Restarts) -> bool {
 fn running(observed: &Observed) -> String {
     let status = observed.vm.status.as_ref();
     let emulation = status.and_then(|status| conditions::emulation(&status.conditions));
-    let media =
-        status.and_then(|status| conditions::find(&status.conditions, conditions::MEDIA_READY));
+    let media = status.and_then(|status| find(&status.conditions, conditions::MEDIA_READY));
     let media = media.filter(|it| it.status == "False");
     let failure = past_exit(observed).filter(|_| recovery(observed).is_some());
     let failure = failure.map(|past| {
@@ -225,7 +226,7 @@ fn name_in_use(observed: &Observed, name: &str) -> String {
         let power_off = power_off(name);
         format!("the pod is stopping, and its guest has time to shut down; {power_off}")
     } else {
-        orphan_next_step(pod, &observed.vm)
+        removal_of_orphan(pod, &*observed.vm)
             .unwrap_or_else(|| next_step(owner(pod, name).as_deref(), "pod", name))
     };
     format!("pod {name:?} belongs to a previous VM with the same name; {next}")

@@ -25,9 +25,9 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
         "the guest has {} s to shut down; to power the VM off at once (unsaved data is lost): kubectl exec -n {} {} -- vm-runner \
          power-off",
         vm.spec.vm.powerdown_timeout,
-        ctx.namespace,
+        ctx.scope.namespace,
         key.name()
     );
     let pod = pod.object_ref(&());
-    events::publish(&ctx.cluster, &pod, EventType::Normal, REASON, &note).await;
+    events::publish(&ctx.scope.cluster, &pod, EventType::Normal, REASON, &note).await;
 }

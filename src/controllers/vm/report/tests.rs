@@ -1,4 +1,4 @@
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::controllers::vm::decide::decide;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::report::*;

@@ -1,11 +1,12 @@
 //! (pure) The VM's status with the checked fields of a report.
 
 use crate::api::VmReportStatus;
-use crate::api::conditions::{self, ConditionReason};
+use crate::api::conditions::find;
 use crate::api::quantity::Bytes;
 use crate::api::report::{self, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text};
 use crate::api::vm::VirtualMachineStatus;
-use crate::controllers::vm::views::PodView;
+use crate::api::vm::conditions::{self, ConditionReason};
+use crate::k8s::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -21,7 +22,7 @@ pub(super) fn merged(
     now: Timestamp,
 ) -> VirtualMachineStatus {
     let conditions = merged_conditions(&present.conditions, &report.conditions, generation, now);
-    let running = conditions::find(&conditions, conditions::RUNNING);
+    let running = find(&conditions, conditions::RUNNING);
     // The fields of a guest that has ended are removed, as its runner removes them.
     let is_alive =
         running.is_none_or(|running| running.reason != ConditionReason::VmStopped.as_str());
@@ -78,8 +79,8 @@ pub(super) fn merged_conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let checked = |type_: &str| {
-        let reported = conditions::find(reported, type_)?;
-        checked_condition(reported, conditions::find(present, type_), generation, now)
+        let reported = find(reported, type_)?;
+        checked_condition(reported, find(present, type_), generation, now)
     };
     let is_of_runner = |type_: &str| conditions::OF_RUNNER.contains(&type_);
     let mut merged: Vec<Condition> = Vec::new();
@@ -95,7 +96,7 @@ pub(super) fn merged_conditions(
         }
     }
     for type_ in conditions::OF_RUNNER {
-        if conditions::find(present, type_).is_none() {
+        if find(present, type_).is_none() {
             merged.extend(checked(type_));
         }
     }

@@ -1,7 +1,8 @@
 //! (pure) Events about changes that a runner has reported.
 
-use crate::api::conditions::{self, ConditionReason};
+use crate::api::conditions::find;
 use crate::api::vm::VirtualMachineStatus;
+use crate::api::vm::conditions::{self, ConditionReason};
 use crate::controllers::vm::observe::RunnerEvent;
 
 /// The note of the event about a reset of the guest.
@@ -37,7 +38,7 @@ pub(super) fn changes(
         events.push(event("ConsoleDisconnected", note));
     }
     let ended = |status: &VirtualMachineStatus| {
-        conditions::find(&status.conditions, conditions::TPM_HEALTHY)
+        find(&status.conditions, conditions::TPM_HEALTHY)
             .filter(|tpm| tpm.reason == ConditionReason::TpmEnded.as_str())
             .map(|tpm| tpm.message.clone())
     };
@@ -55,7 +56,7 @@ pub(super) fn changes(
 fn emulation(before: &VirtualMachineStatus, after: &VirtualMachineStatus) -> Option<RunnerEvent> {
     use ConditionReason::{KvmCheckTimedOut, KvmDoesNotWork, KvmFailed, KvmNotAvailable};
     let note = conditions::emulation(&after.conditions)?.to_owned();
-    let accelerated = conditions::find(&after.conditions, conditions::ACCELERATED)?;
+    let accelerated = find(&after.conditions, conditions::ACCELERATED)?;
     let mut reasons = [KvmNotAvailable, KvmDoesNotWork, KvmCheckTimedOut, KvmFailed].into_iter();
     let reason = reasons.find(|it| it.as_str() == accelerated.reason)?;
     conditions::emulation(&before.conditions)
@@ -74,9 +75,9 @@ fn phase_change(
 ) -> Option<RunnerEvent> {
     use ConditionReason::{RunnerStarted, VmBooted, VmStarted, VmStopped, VmTerminating};
     let after_reset = after.resets > before.resets;
-    let before = conditions::find(&before.conditions, conditions::RUNNING);
+    let before = find(&before.conditions, conditions::RUNNING);
     let before = before.map_or("", |running| running.reason.as_str());
-    let after = conditions::find(&after.conditions, conditions::RUNNING).cloned()?;
+    let after = find(&after.conditions, conditions::RUNNING).cloned()?;
     let is = |reason: &str, all: &[ConditionReason]| all.iter().any(|it| it.as_str() == reason);
     let ran = is(before, &[VmStarted, VmBooted]);
     let phases = [RunnerStarted, VmStarted, VmBooted, VmTerminating, VmStopped];

@@ -4,11 +4,12 @@
 //! status of their pods.
 
 use super::{apply_body, write};
-use crate::api::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::conditions::{find, is_true};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::views::PodView;
 use crate::k8s::error::Error;
+use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub async fn reset_stopped_runner(observed: Observed, ctx: &Context) -> Result<O
 /// does not repeat a report that was reset by mistake.
 async fn read_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
     let (name, writing) = (observed.name(), ctx.caches.pods.writing());
-    let Some(pod) = ctx.writer().find::<Pod, PodView>(&name).await? else {
+    let Some(pod) = ctx.scope.writer().find::<Pod, PodView>(&name).await? else {
         return Ok(observed);
     };
     Ok(Observed {
@@ -54,7 +55,7 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
     // Every runner writes these fields in its first report, so the operator's write takes all of them over.
     let looks_alive = conditions::INITIAL
         .iter()
-        .any(|type_| conditions::is_true(&status.conditions, type_))
+        .any(|type_| is_true(&status.conditions, type_))
         || status.cpus != 0
         || !status.console_client.is_empty()
         || status
@@ -79,7 +80,7 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
         };
         let stopped = conditions::INITIAL.map(stopped);
         // The field manager may own this condition: see [`super::copy`].
-        let ready = conditions::find(&status.conditions, conditions::READY).cloned();
+        let ready = find(&status.conditions, conditions::READY).cloned();
         let conditions: Vec<Condition> = stopped.into_iter().chain(ready).collect();
         apply_body(
             &observed.vm,

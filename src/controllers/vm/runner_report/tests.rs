@@ -1,10 +1,11 @@
 use crate::api::VmReportStatus;
+use crate::api::conditions::{find, is_true};
 use crate::api::report::GUEST_IPS_MAX;
 use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::observe::RunnerEvent;
 use crate::controllers::vm::runner_report::events::changes;
 use crate::controllers::vm::runner_report::*;
-use crate::controllers::vm::views::PodView;
+use crate::k8s::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::SignedDuration;
 use k8s_openapi::jiff::Timestamp;
@@ -72,7 +73,7 @@ fn node_and_address_of_the_pod_come_from_the_pod() {
         (Some("node1"), Some("10.1.2.3"))
     );
     assert_eq!((status.cpus, status.ram.as_str()), (2, "1Gi"));
-    assert!(conditions::is_true(&status.conditions, conditions::RUNNING));
+    assert!(is_true(&status.conditions, conditions::RUNNING));
 }
 
 #[test]
@@ -120,9 +121,7 @@ fn a_report_changes_no_condition_of_the_operator_and_no_field_of_others() {
     let types: Vec<_> = copied.conditions.iter().map(|c| c.type_.as_str()).collect();
     assert_eq!(types, [conditions::INITIAL.as_slice(), &["Ready"]].concat());
     assert_eq!(
-        conditions::find(&copied.conditions, "Ready")
-            .unwrap()
-            .reason,
+        find(&copied.conditions, "Ready").unwrap().reason,
         "Starting"
     );
     let fields = copied_fields(&copied, None);

@@ -11,7 +11,7 @@
 //! | none of these | `PodFailed`: its container never ran |
 
 use crate::api::runner::outcome::{EndReason, Outcome};
-use crate::controllers::vm::views::{PodView, TerminatedView};
+use crate::k8s::views::{PodView, TerminatedView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::k8s::views::{ClaimView, SecretView, ServiceView};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::live::tests::*;
 use std::collections::BTreeMap;
 

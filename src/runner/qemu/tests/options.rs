@@ -1,6 +1,6 @@
 //! The options that decide about a command line, and the machine of each choice among their values.
 
-use crate::api::conditions::ConditionReason;
+use crate::api::vm::conditions::ConditionReason;
 use crate::runner::config;
 use crate::runner::failure::Problem;
 use crate::runner::machine::{

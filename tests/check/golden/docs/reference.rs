@@ -7,9 +7,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
 use std::fmt::Write;
-use vm_operator::api::conditions::{self, ConditionReason};
 use vm_operator::api::pool;
 use vm_operator::api::runner::metrics;
+use vm_operator::api::vm::conditions::{self, ConditionReason};
 use vm_operator::api::vm::{self, names};
 use vm_operator::settings::Settings;
 

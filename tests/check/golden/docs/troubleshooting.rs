@@ -3,8 +3,8 @@
 use super::cell;
 use std::fmt::Write;
 use strum::{EnumMessage, VariantArray};
-use vm_operator::api::conditions::{self, ConditionReason, ReadyReason};
 use vm_operator::api::runner::outcome::EndReason;
+use vm_operator::api::vm::conditions::{self, ConditionReason, ReadyReason};
 
 /// The file's text.
 pub(super) fn troubleshooting() -> String {
@@ -38,7 +38,7 @@ pub(super) fn troubleshooting() -> String {
              progress. If a guest does not shut down, power it off with `kubectl exec NAME -- vm-runner power-off`. A deletion of its\n\
              pod with a shorter `--grace-period` has no effect after the kubelet has begun to wait.\n\n\
              A VM that was stored under another definition can be impossible to decode. It retains its pod and its status. Its event\n\
-             `Unreadable` names the field, and the metric `vm_operator_undecodable_vms` counts such VMs. Correct the field\n\
+             `Unreadable` names the field, and the metric `vm_operator_undecodable_objects` counts such objects. Correct the field\n\
              (`kubectl edit vm NAME`), or apply the CRDs of the operator's version (`kubectl apply -f crds/`).\n\n\
              ## Downloads of CD images\n\n\
              The table lists the reasons of the condition `MediaFetched`. With the reason `Fetched`, all images are in the image\n\

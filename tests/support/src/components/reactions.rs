@@ -5,7 +5,7 @@ use http::Request;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
-use vm_operator::api::conditions;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 
 impl Cluster {

@@ -1,5 +1,6 @@
 //! The metrics of pools.
 
+use crate::telemetry::metrics::OwnMetrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,8 +23,8 @@ pub struct PoolMetrics {
     conflicts: Family<PoolLabel, Counter>,
 }
 
-impl PoolMetrics {
-    pub(crate) fn registered(registry: &mut Registry) -> Self {
+impl OwnMetrics for PoolMetrics {
+    fn registered(registry: &mut Registry) -> Self {
         let metrics = Self {
             vms: Family::default(),
             waiting: Family::default(),
@@ -59,7 +60,9 @@ impl PoolMetrics {
         );
         metrics
     }
+}
 
+impl PoolMetrics {
     /// Removes the numbers of all pools, before they are set again.
     pub fn clear(&self) {
         self.vms.clear();

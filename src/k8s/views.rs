@@ -1,0 +1,240 @@
+//! Projections: objects of Kubernetes' own kinds with only the fields that controllers read, under their Kubernetes names. All other fields
+//! are dropped when an object is decoded, so that ten thousand pods fit into a few megabytes.
+
+use crate::api::quantity::Bytes;
+use crate::k8s::store::trim::metadata;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service, ServicePort};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
+
+/// A pod.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Pod)]
+#[allow(missing_docs)]
+pub struct PodView {
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: PodSpecView,
+    #[serde(default)]
+    pub status: PodStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct PodSpecView {
+    pub containers: Box<[ContainerSpecView]>,
+    /// None until the pod is scheduled.
+    pub node_name: Option<String>,
+    pub service_account_name: Option<String>,
+    pub termination_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ContainerSpecView {
+    pub name: String,
+    pub resources: ContainerResourcesView,
+}
+
+/// Requests and limits of CPU and memory, the resources that can be resized. Kubernetes' own type takes half a kilobyte for each map.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ContainerResourcesView {
+    pub requests: Option<AmountsView>,
+    pub limits: Option<AmountsView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct AmountsView {
+    pub cpu: Option<Quantity>,
+    pub memory: Option<Quantity>,
+}
+
+impl AmountsView {
+    /// The amount of `cpu` or `memory`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&Quantity> {
+        match name {
+            "cpu" => self.cpu.as_ref(),
+            "memory" => self.memory.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct PodStatusView {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub phase: String,
+    /// The reason of a pod that Kubernetes has ended, such as `Evicted`.
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
+    pub conditions: Box<[PodConditionView]>,
+    /// The VM's container, and containers that others have injected.
+    pub container_statuses: Box<[ContainerView]>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct PodConditionView {
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    pub last_transition_time: Option<Time>,
+}
+
+/// The status of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ContainerView {
+    pub name: String,
+    /// The image as the kubelet reports it.
+    pub image: String,
+    pub state: ContainerState,
+}
+
+/// The state of a container. A running container has neither field.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ContainerState {
+    pub waiting: Option<WaitingView>,
+    pub terminated: Option<TerminatedView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct WaitingView {
+    pub reason: Option<String>,
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct TerminatedView {
+    pub exit_code: i32,
+    /// For example `OOMKilled`.
+    pub reason: Option<String>,
+    /// The termination message.
+    pub message: Option<String>,
+    pub started_at: Option<Time>,
+    pub finished_at: Option<Time>,
+}
+
+/// A PVC.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = PersistentVolumeClaim)]
+#[allow(missing_docs)]
+pub struct ClaimView {
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: ClaimSpecView,
+    #[serde(default)]
+    pub status: ClaimStatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct ClaimSpecView {
+    /// For example `ReadWriteOnce`.
+    pub access_modes: Box<[String]>,
+    /// An empty string excludes dynamic provisioning. None means the default class, until Kubernetes sets it.
+    pub storage_class_name: Option<String>,
+    /// `Block` or `Filesystem`.
+    pub volume_mode: Option<String>,
+    pub volume_attributes_class_name: Option<String>,
+    pub resources: ClaimResourcesView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ClaimResourcesView {
+    /// The requested size; none if it is missing or not a quantity.
+    #[serde(rename = "requests", deserialize_with = "storage")]
+    pub requested: Option<Bytes>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ClaimStatusView {
+    /// `Pending`, `Bound` or `Lost`.
+    pub phase: String,
+    /// The volume's size; none if it is missing or not a quantity.
+    #[serde(deserialize_with = "storage")]
+    pub capacity: Option<Bytes>,
+}
+
+/// Reads `storage` from an object of quantities.
+fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    #[derive(Default, Deserialize)]
+    struct Amounts {
+        storage: Option<Quantity>,
+    }
+    let amounts = Option::<Amounts>::deserialize(deserializer)?;
+    Ok(amounts.and_then(|amounts| amounts.storage?.0.parse().ok()))
+}
+
+impl PodView {
+    /// The condition of that type, if it is `True`.
+    #[must_use]
+    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.type_ == type_ && condition.status == "True")
+    }
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Service)]
+#[allow(missing_docs)]
+pub struct ServiceView {
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: ServiceSpecView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct ServiceSpecView {
+    #[serde(rename = "type")]
+    pub type_: Option<String>,
+    pub selector: Option<BTreeMap<String, String>>,
+    pub ports: Vec<ServicePort>,
+}
+
+/// A Secret without its data.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Secret)]
+#[allow(missing_docs)]
+pub struct SecretView {
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+}
