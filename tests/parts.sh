@@ -230,7 +230,16 @@ selftests_more() {
     "$REPO/tests/cluster/selftest" || failed=1
     "$REPO/tests/cluster/guests/selftest" || failed=1
     "$REPO/tests/deny/selftest" || failed=1
+    "$REPO/release/selftest" twice || failed=1
     return "$failed"
+}
+
+part_demo_registry() { with_everything demo_registry; }
+
+# The test ends with the cluster's own objects as the local demo installs them, which need the images on the node.
+demo_registry() {
+    "$CLUSTER" load "$REPO"/.cache/images/vm-{operator,runner}.tar
+    "$REPO/tests/cluster/demo-selftest" registry
 }
 
 part_release_build() { need_rust; "$REPO/tests/release" selftest; }
