@@ -71,7 +71,15 @@ part_unit() {
     return "$failed"
 }
 
-part_simulated() { need_rust; cargo_test --test check -- simulated:: --test-threads 1 --nocapture; }
+# In the tier check, the last commit selects a third of the cases, so that another commit runs others.
+part_simulated() {
+    need_rust
+    local tree
+    if [[ ${TIER:-} == check ]] && tree=$(git rev-parse --quiet --verify 'HEAD^{tree}'); then
+        export FAULTS_SAMPLE=${FAULTS_SAMPLE:-$tree}
+    fi
+    cargo_test --test check -- simulated:: --test-threads 1 --nocapture
+}
 
 # --- tier test --------------------------------------------------------------------
 
