@@ -46,22 +46,26 @@ compiled_entry() {
     printf '%s\n' "$VMOP_CACHE/compiled/$1-$key.tar"
 }
 
-# restore_compiled PROFILE: fills an empty target/, or one after an interrupted restore
-restore_compiled() {
-    local entry newest mark=$REPO/target/.restoring-$1
-    [[ ! -e $REPO/target/$1 || -e $mark ]] || return 0
+# restore_compiled PROFILE: fills an empty target/, or one after an interrupted restore. In a subshell, which holds the lock
+# against parts that run at the same time.
+restore_compiled() (
+    mark=$REPO/target/.restoring-$1
+    mkdir -p "$REPO/.cache"
+    exec {lock}>"$REPO/.cache/restore.lock"
+    flock "$lock"
+    [[ ! -e $REPO/target/$1 || -e $mark ]] || exit 0
     entry=$(compiled_entry "$1")
     mkdir -p "$VMOP_CACHE/compiled"
     newest=$(find "$VMOP_CACHE/compiled" -name "$1-*.tar" -printf '%T@ %p\n' | sort --reverse --numeric-sort | sed -n '1s/^[^ ]* //p')
     [[ -e $entry ]] || cache_missed "compiled dependencies of the profile $1"
     [[ ! -e $entry ]] || newest=$entry
-    [[ -n $newest ]] || return 0
+    [[ -n $newest ]] || exit 0
     used "$newest"
     mkdir -p "$REPO/target"
     touch "$mark"
     tar --extract --file "$newest" --directory "$REPO/target"
     rm "$mark"
-}
+)
 
 # store_compiled PROFILE DIRECTORY...: stores these directories of target/ without this repository's own packages
 store_compiled() {

@@ -19,6 +19,8 @@
     reason = "tests"
 )]
 
+use std::io::Write;
+
 mod generic;
 mod golden;
 mod layers;
@@ -27,3 +29,10 @@ mod pools;
 mod prose;
 mod scenarios;
 mod simulated;
+
+/// Prints a line of results. Unlike `println!`, it is not captured, so it is visible for a test that passes.
+fn print_result(line: &str) {
+    std::io::stderr()
+        .write_all(format!("{line}\n").as_bytes())
+        .unwrap();
+}

@@ -1,6 +1,7 @@
 //! No VM runs on the PVC of another VM: a model of two VMs that generate the same PVC name, one operator with stale stores, the API
 //! server, a kubelet, and people. Plan, decision and the owner of the name are the functions of the released program.
 
+use crate::print_result;
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -446,7 +447,10 @@ fn explore(older: usize, mutation: Option<Mutation>) -> Option<(&'static str, Ve
         decided,
     }
     .explore();
-    println!("older {}, {mutation:?}: {worlds} worlds", NAMES[older]);
+    print_result(&format!(
+        "older {}, {mutation:?}: {worlds} worlds",
+        NAMES[older]
+    ));
     found
 }
 

@@ -33,6 +33,7 @@ mod step;
 mod steps;
 mod world;
 
+use crate::print_result;
 use explore::{Explored, Explorer, Finding};
 use operator::{Decider, Mutation};
 use std::time::Instant;
@@ -266,11 +267,11 @@ fn explored(setting: &Setting, mutation: Option<Mutation>) -> Explored {
     let began = Instant::now();
     let explored = Explorer::new(setting, Decider::new(mutation)).explore();
     let (worlds, steps) = (explored.worlds, explored.steps);
-    println!(
+    print_result(&format!(
         "{:<20} {worlds:>9} worlds {steps:>9} steps {:>6.1} s",
         setting.name,
         began.elapsed().as_secs_f64()
-    );
+    ));
     explored
 }
 
@@ -298,7 +299,9 @@ fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
         assert!(explored.forced.is_none());
         all += explored.worlds;
     }
-    println!("{all} worlds, in none of them two QEMUs with one disk");
+    print_result(&format!(
+        "{all} worlds, in none of them two QEMUs with one disk"
+    ));
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod rejected;
 mod waits;
 mod world;
 
+use crate::print_result;
 use explore::{Budget, Explorer, Finding, Mutation, Setting};
 use std::time::Instant;
 use vm_operator::api::pool::{OnExpiry, OnRelease};
@@ -255,7 +256,10 @@ fn no_vm_has_two_users_and_nobody_waits_in_vain() {
         let began = Instant::now();
         let (worlds, finding) = Explorer::new(setting, None).explore(true);
         let seconds = began.elapsed().as_secs_f64();
-        println!("{:<20} {worlds:>9} worlds {seconds:>6.1} s", setting.name);
+        print_result(&format!(
+            "{:<20} {worlds:>9} worlds {seconds:>6.1} s",
+            setting.name
+        ));
         assert!(
             finding.is_none(),
             "{}: {}",

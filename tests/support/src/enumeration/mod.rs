@@ -208,13 +208,29 @@ impl FromStr for Case {
     }
 }
 
+/// A sample has one case of this many.
+const SAMPLE_DIVISOR: u64 = 3;
+
+fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+    })
+}
+
 impl Case {
-    /// A number that depends only on the case (FNV-1a).
+    /// A number that depends only on the case.
     #[must_use]
     pub fn hash(&self) -> u64 {
-        let text = self.to_string();
-        text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3)
+        fnv1a(&self.to_string())
+    }
+
+    /// Whether the sample contains the case. The scenario, the place and the sample's name select every third of the faults
+    /// that are possible at the place, so each place is in each sample.
+    fn is_in_sample(&self, sample: &str) -> bool {
+        self.faults.iter().any(|(place, fault)| {
+            let first = fnv1a(&format!("{sample} {} {place}", self.scenario)) % SAMPLE_DIVISOR;
+            let mut faults = (0..).zip(Fault::at(place));
+            faults.any(|(n, possible)| possible == fault && n % SAMPLE_DIVISOR == first)
         })
     }
 
@@ -289,6 +305,25 @@ pub fn selected(scenarios: &'static [Scenario]) -> Vec<&'static Scenario> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_sample_has_a_third_of_the_cases_of_each_place_and_samples_differ() {
+        for place in ["EVENT vms#0", "LIST vms#0", "WATCH vms#0", "POST pods/vm#0"] {
+            let case = |fault: &Fault| Case {
+                scenario: "create".to_owned(),
+                faults: vec![(place.to_owned(), *fault)],
+            };
+            let cases: Vec<_> = Fault::at(place).iter().map(case).collect();
+            let mut never = cases.clone();
+            for sample in ('a'..='z').map(String::from) {
+                let selected = cases.iter().filter(|case| case.is_in_sample(&sample));
+                let third = cases.len() / 3..=cases.len().div_ceil(3);
+                assert!(third.contains(&selected.count()), "{place}");
+                never.retain(|case| !case.is_in_sample(&sample));
+            }
+            assert!(never.is_empty(), "{never:?}");
+        }
+    }
 
     #[test]
     fn a_case_is_read_as_it_is_printed() {

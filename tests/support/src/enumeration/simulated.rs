@@ -6,6 +6,7 @@
 //! | `FAULTS_ONLY` | | parts of scenario names, separated by commas |
 //! | `FAULTS_SEED` | 1 | the first seed of the latencies |
 //! | `FAULTS_SEEDS` | 1; 20 with `FAULTS_ALL=1` | number of seeds |
+//! | `FAULTS_SAMPLE` | | any text; selects a third of the cases of each place |
 //! | `FAULTS_CASE` | | only this case, with each request and event and its virtual time |
 //! | `FAULTS_MINUTES` | | runs for this time with three faults at random places each, instead of all cases |
 //! | `FAULTS_THREADS` | the number of cores | concurrent runs |
@@ -234,7 +235,15 @@ impl Simulation {
         let cases = references.iter().flat_map(|(scenario, reference)| {
             Case::all(scenario, reference).map(move |case| (*scenario, reference, case))
         });
-        let cases: Vec<_> = cases.collect();
+        let mut cases: Vec<_> = cases.collect();
+        let all = cases.len();
+        if let Ok(sample) = std::env::var("FAULTS_SAMPLE") {
+            cases.retain(|(_, _, case)| case.is_in_sample(&sample));
+            println!(
+                "{} of {all} cases, FAULTS_SAMPLE={sample} repeats them",
+                cases.len()
+            );
+        }
         let verdicts = in_parallel(&cases, |(scenario, reference, case)| {
             let began = Instant::now();
             let verdict = self.with_faults(seed, scenario, reference, &case.faults);
