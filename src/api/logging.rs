@@ -3,6 +3,9 @@
 //! The line `.level=…` sets the log level of the whole program. All other lines configure loggers of the Java program and
 //! have no effect.
 
+/// File name of the logging configuration in the ConfigMaps of the operator and of VMs.
+pub const FILE: &str = "logging.properties";
+
 /// The log level, if a line sets it, and the lines without effect. The last line with a level has precedence, as in Java.
 #[must_use]
 pub fn level(properties: &str) -> (Option<&'static str>, Vec<&str>) {

@@ -2,11 +2,10 @@
 
 use crate::k8s::cluster::Cluster;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::scope::Scope;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::tasks::Tasks;
-use crate::k8s::watch::{NamespacedObject, is_unreadable, listed_in};
+use crate::k8s::watch::{NamespacedObject, Namespaces, is_unreadable, listed_in};
 use futures::{Stream, StreamExt};
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
@@ -95,7 +94,8 @@ pub async fn children<K: Resource<DynamicType = ()>>(
 /// Starts a task that watches the objects of a kind with these labels into the cache. Without labels, it watches all objects. `changed` is
 /// that of [`children`].
 pub fn spawn_children<K: NamespacedObject>(
-    scope: &Scope,
+    cluster: &Cluster,
+    namespaces: &Namespaces,
     tasks: &mut Tasks,
     resource: &'static str,
     labels: &str,
@@ -106,14 +106,8 @@ pub fn spawn_children<K: NamespacedObject>(
         label_selector: Some(labels.to_owned()).filter(|labels| !labels.is_empty()),
         ..watcher::Config::default()
     };
-    let events = listed_in::<K>(&scope.cluster, &scope.namespaces(), &config);
-    let watch = children(
-        scope.cluster.clone(),
-        resource,
-        events,
-        cache.clone(),
-        changed,
-    );
+    let events = listed_in::<K>(cluster, namespaces, &config);
+    let watch = children(cluster.clone(), resource, events, cache.clone(), changed);
     tasks.spawn(format!("watch of {resource}"), watch);
 }
 

@@ -8,7 +8,7 @@
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `forbidden`, `undecodable`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `views`, `ownership`, `live` | fields of Kubernetes' own kinds, the owners of objects, checks against the API server |
-//! | `writer`, `events`, `error`, `rejection` | writes, events, errors, and requests that the API server rejects |
+//! | `writer`, `finalizer`, `events`, `error`, `rejection` | writes, events, errors, and requests that the API server rejects |
 //! | `leader` | leader election |
 
 pub mod client;
@@ -20,6 +20,8 @@ pub mod controller;
 pub mod error;
 #[cfg(feature = "operator")]
 pub mod events;
+#[cfg(feature = "operator")]
+pub mod finalizer;
 #[cfg(feature = "operator")]
 pub mod follow;
 #[cfg(feature = "operator")]

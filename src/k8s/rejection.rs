@@ -89,6 +89,12 @@ pub trait HasRejections {
     fn rejections(&mut self) -> &mut Rejections;
 }
 
+impl HasRejections for Rejections {
+    fn rejections(&mut self) -> &mut Rejections {
+        self
+    }
+}
+
 impl<T: Default + HasRejections> States<T> {
     fn next_retry(&self, now: Instant) -> Instant {
         now + RETRY_DELAY.mul_f64(1.0 + RETRY_JITTER * self.jitter())
@@ -152,12 +158,6 @@ impl<T: Default + HasRejections> States<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl HasRejections for Rejections {
-        fn rejections(&mut self) -> &mut Rejections {
-            self
-        }
-    }
 
     #[test]
     fn a_rejected_request_is_put_off_for_five_minutes_plus_jitter() {

@@ -192,6 +192,19 @@ pub fn decoded_in<K: NamespacedObject>(
     stand_in: StandIn<K>,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K> {
     let events = listed_in::<Guarded<K>>(cluster, namespaces, config);
+    decoded(cluster, events, undecodable, stand_in)
+}
+
+/// The events of a list and its watch, with these stand-ins for objects that cannot be decoded.
+pub fn decoded<K: Resource + Send + 'static, S>(
+    cluster: &Cluster,
+    events: S,
+    undecodable: &Arc<Undecodable>,
+    stand_in: StandIn<K>,
+) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K, S>
+where
+    S: Stream<Item = Result<Event<Guarded<K>>>> + Send + 'static,
+{
     let (undecodable, cluster) = (undecodable.clone(), cluster.clone());
     filter_map(events, move |event| {
         undecodable.decoded(event, &stand_in, &cluster)

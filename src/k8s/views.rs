@@ -83,7 +83,7 @@ pub struct PodStatusView {
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
     pub conditions: Box<[PodConditionView]>,
-    /// The VM's container, and containers that others have injected.
+    /// All containers, also those that others have injected.
     pub container_statuses: Box<[ContainerView]>,
 }
 

@@ -7,8 +7,8 @@
 //! |---|---|
 //! | a page of the list fails | an error; the list starts again after a delay |
 //! | the connection of a watch closes or fails | the watch continues from the last event; after an error with a delay |
-//! | a watch, or its request, is answered with 410 | an error; the list starts again after a delay |
-//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410, until an event arrives |
+//! | a watch, or its request, is answered with 410 or 403 | an error; the list starts again after a delay |
+//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410 or 403, until an event arrives |
 //!
 //! [`Deadlines`](crate::k8s::client::timeout::Deadlines) detects a server that never responds; kube detects a watch
 //! without events.
@@ -155,7 +155,7 @@ struct RestartingWatch<K, F> {
     backoff: WatchBackoff,
     /// The delay before the next request.
     delay: Option<Duration>,
-    /// The watch that followed the last list was answered with 410.
+    /// The watch that followed the last list was answered with 410 or 403.
     is_expired: bool,
 }
 
@@ -177,9 +177,9 @@ where
                 self.is_expired = false;
             }
             Err(error) => {
-                if is_expired(error) {
+                if is_expired(error) || is_forbidden(error) {
                     self.is_expired = true;
-                    // kube would request a watch from the same version repeatedly.
+                    // kube would request a watch from the same version repeatedly. A list shows what the operator may still read.
                     self.events = (self.begin)();
                 }
                 self.delay = self.backoff.next();

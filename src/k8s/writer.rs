@@ -36,6 +36,16 @@ fn is_code(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
 
+/// Whether the error says that the object with this name does not exist. A 404 that names no object is about the kind: its definition is
+/// missing, or the API server is starting.
+fn is_absence(error: &kube::Error, name: &str) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let details = status.details.as_ref();
+    status.code == 404 && details.is_some_and(|details| details.name == name)
+}
+
 /// The API server also returns 409 for a quota conflict, with another reason.
 fn already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409 && status.reason == "AlreadyExists")
@@ -163,7 +173,7 @@ impl<'a> Writer<'a> {
             )
             .await
         {
-            Err(error) if error.code() == Some(404) => Ok(None),
+            Err(Error::Api { source, .. }) if is_absence(&source, name) => Ok(None),
             answer => answer.map(Some),
         }
     }
@@ -382,7 +392,7 @@ impl<'a> Writer<'a> {
         match self.cluster.client.request_status::<V>(request).await {
             Ok(answer) => Ok(Some(answer.left())),
             // The object was deleted, replaced or changed, so the intended object no longer exists.
-            Err(error) if is_code(&error, 404) || is_code(&error, 409) => Ok(None),
+            Err(error) if is_absence(&error, name) || is_code(&error, 409) => Ok(None),
             Err(error) => Err(failed::<K>("delete", name)(error)),
         }
     }

@@ -4,5 +4,5 @@ pub mod cli;
 mod fatal;
 pub mod http;
 mod run;
-mod set;
+pub mod set;
 pub mod sets;

@@ -130,9 +130,7 @@ async fn operate_with<S: ControllerSet>(
     let end = end(config, process);
     let controllers_stop = end.clone().map(drop).boxed().shared();
     let mut start = Start::new(cluster, namespace, controllers_stop);
-    for controller in controllers {
-        S::start(*controller, &settings, &mut start);
-    }
+    S::start(controllers, &settings, &mut start);
     let Start {
         pages,
         runs,

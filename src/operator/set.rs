@@ -30,8 +30,8 @@ pub trait ControllerSet {
     /// The facts about the set that need no type.
     const FACTS: Facts;
 
-    /// Starts a controller of the set.
-    fn start(controller: ControllerName, settings: &Self::Settings, start: &mut Start);
+    /// Starts these controllers of the set.
+    fn start(controllers: &[ControllerName], settings: &Self::Settings, start: &mut Start);
 }
 
 /// The facts about a set.
@@ -53,7 +53,7 @@ pub struct Facts {
 }
 
 /// Completes when the controllers must stop.
-pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
+pub type Stop = Shared<BoxFuture<'static, ()>>;
 
 /// The start of the controllers of a process: what they get, and what has been started.
 pub struct Start {
@@ -64,12 +64,14 @@ pub struct Start {
     /// Watches and other tasks.
     pub tasks: Tasks,
     /// The reconcile loops of the controllers.
-    pub(super) runs: Vec<BoxFuture<'static, ()>>,
+    pub runs: Vec<BoxFuture<'static, ()>>,
     stop: Stop,
 }
 
 impl Start {
-    pub(super) fn new(cluster: Cluster, namespace: String, stop: Stop) -> Self {
+    /// Nothing is started yet.
+    #[must_use]
+    pub fn new(cluster: Cluster, namespace: String, stop: Stop) -> Self {
         Self {
             namespace,
             pages: Pages {

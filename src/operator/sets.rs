@@ -21,13 +21,13 @@ pub const SETS: &[Facts] = &[VmSet::FACTS];
 
 /// Runs the selected controllers, which belong to one set.
 pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
-    one_set(&run.controllers)?;
+    one_set(SETS, &run.controllers)?;
     run::operate::<VmSet>(run).await
 }
 
 /// The set of the controllers.
-fn one_set(controllers: &[ControllerName]) -> Result<&'static Facts, Fatal> {
-    let set_of = |name: &ControllerName| SETS.iter().find(|set| set.controllers.contains(name));
+fn one_set<'a>(sets: &'a [Facts], controllers: &[ControllerName]) -> Result<&'a Facts, Fatal> {
+    let set_of = |name: &ControllerName| sets.iter().find(|set| set.controllers.contains(name));
     let mut sets = controllers.iter().filter_map(set_of);
     let first = sets.next().ok_or(Fatal::NoController)?;
     match sets.find(|other| other.name != first.name) {
@@ -63,25 +63,61 @@ impl ControllerSet for VmSet {
         foreign: &[],
     };
 
-    fn start(controller: ControllerName, settings: &Settings, start: &mut Start) {
-        let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
-        match controller {
-            ControllerName::Vm => {
-                let ctx = vm::context::Context::new(cluster, namespace, settings.clone());
-                let ctx = Arc::new(ctx);
-                ctx.register(&mut start.pages.registry);
-                let changes = vm::watch(&ctx, &mut start.tasks);
-                start.run(ctx, changes);
-            }
-            ControllerName::Pool => {
-                let mut cluster = cluster;
-                cluster.manager = pool::MANAGER;
-                let ctx = Arc::new(pool::context::Context::new(cluster, namespace));
-                ctx.register(&mut start.pages.registry);
-                let watched = pool::watch(&ctx, &mut start.tasks);
-                start.run(Orphans::new(&ctx), watched.vms);
-                start.run(ctx, watched.pools);
+    fn start(controllers: &[ControllerName], settings: &Settings, start: &mut Start) {
+        for controller in controllers {
+            match controller {
+                ControllerName::Vm => start_vm(settings, start),
+                ControllerName::Pool => start_pool(start),
             }
         }
+    }
+}
+
+fn start_vm(settings: &Settings, start: &mut Start) {
+    let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
+    let ctx = vm::context::Context::new(cluster, namespace, settings.clone());
+    let ctx = Arc::new(ctx);
+    ctx.register(&mut start.pages.registry);
+    let changes = vm::watch(&ctx, &mut start.tasks);
+    start.run(ctx, changes);
+}
+
+fn start_pool(start: &mut Start) {
+    let mut cluster = start.pages.cluster.clone();
+    cluster.manager = pool::MANAGER;
+    let ctx = Arc::new(pool::context::Context::new(
+        cluster,
+        start.namespace.clone(),
+    ));
+    ctx.register(&mut start.pages.registry);
+    let watched = pool::watch(&ctx, &mut start.tasks);
+    start.run(Orphans::new(&ctx), watched.vms);
+    start.run(ctx, watched.pools);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controllers_of_two_sets_are_refused_and_both_are_named() {
+        let set = |name, controllers| Facts {
+            name,
+            controllers,
+            ..VmSet::FACTS
+        };
+        let both = [ControllerName::Vm, ControllerName::Pool];
+        let two = [
+            set("first", &[ControllerName::Vm]),
+            set("second", &[ControllerName::Pool]),
+        ];
+        assert!(one_set(SETS, &both).is_ok());
+        assert_eq!(one_set(&two, &both[1..]).unwrap().name, "second");
+        let message = one_set(&two, &both).err().unwrap().to_string();
+        assert!(
+            message.contains("first") && message.contains("second"),
+            "{message}"
+        );
+        one_set(SETS, &[]).err().unwrap();
     }
 }

@@ -64,10 +64,14 @@ pub trait Section: DeserializeOwned + Default + Clone + PartialEq + Send + Sync 
     const PATH: &'static [&'static str];
 
     /// Namespace of the operator, if the section names it.
-    fn namespace(&self) -> Option<&str>;
+    fn namespace(&self) -> Option<&str> {
+        None
+    }
 
     /// The first value that is not allowed: its key below the section, and the next step.
-    fn violation(&self) -> Option<(String, &'static str)>;
+    fn violation(&self) -> Option<(String, &'static str)> {
+        None
+    }
 
     /// Parses the text of a file. Returns the configuration, and warnings about keys without effect. `file` is the file name in
     /// messages.

@@ -1,7 +1,6 @@
 //! The log: format and level.
 
 use crate::api::logging;
-use crate::api::vm::names;
 use clap::ValueEnum;
 use std::path::Path;
 use tracing::level_filters::LevelFilter;
@@ -36,7 +35,7 @@ impl LogLevel {
     /// it sets the default.
     pub fn follow(&self, config: &Path) {
         let properties =
-            std::fs::read_to_string(config.with_file_name(names::LOGGING_FILE)).unwrap_or_default();
+            std::fs::read_to_string(config.with_file_name(logging::FILE)).unwrap_or_default();
         let level = logging::level(&properties)
             .0
             .and_then(|level| level.parse().ok())

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use syn::visit::{self, Visit};
+use vm_operator::operator::sets;
 
 /// Folders from bottom to top. A module imports from its own folder and from lower layers.
 const LAYERS: [&[&str]; 5] = [
@@ -339,6 +340,36 @@ fn imports_point_downwards() {
         "move what is needed to a lower layer, or pass it as a parameter (LAYERS in tests/check/layers.rs):\n{}",
         wrong.join("\n")
     );
+}
+
+/// The text of the files at that path, without their tests.
+fn code(path: &Path) -> Vec<(PathBuf, String)> {
+    if path.is_dir() {
+        let entries = fs::read_dir(path).unwrap();
+        return entries
+            .flat_map(|entry| code(&entry.unwrap().path()))
+            .collect();
+    }
+    let is_test = path.ends_with("tests.rs");
+    let text = fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let file = (path.to_owned(), text.to_owned());
+    if is_test { Vec::new() } else { vec![file] }
+}
+
+#[test]
+fn generic_code_names_no_kind_of_ours() {
+    let kinds = sets::definitions().into_iter().map(|it| it.spec.names.kind);
+    let modules = ["api::vm", "api::pool", "api::report", "controllers::"].map(str::to_owned);
+    let names: Vec<String> = kinds.chain(modules).collect();
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let generic = ["k8s", "telemetry", "operator/http.rs"].map(|part| code(&src.join(part)));
+    let generic: Vec<_> = generic.into_iter().flatten().collect();
+    assert!(generic.len() > 30 && names.len() > 6);
+    for (file, text) in generic {
+        let named: Vec<_> = names.iter().filter(|name| text.contains(*name)).collect();
+        assert!(named.is_empty(), "{} names {named:?}", file.display());
+    }
 }
 
 #[test]

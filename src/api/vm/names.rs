@@ -128,8 +128,6 @@ pub const RESOURCE_TUN: &str = "vmoperator.jdrupes.org/tun";
 pub const CONFIG_DIR: &str = "/etc/opt/vmrunner";
 /// File name of the configuration in the ConfigMap and in [`CONFIG_DIR`].
 pub const CONFIG_FILE: &str = "config.yaml";
-/// File name of the logging configuration in the ConfigMaps of the operator and of VMs.
-pub const LOGGING_FILE: &str = "logging.properties";
 /// Directory of the runner data in a VM's pod: UUID, firmware variables, TPM state.
 pub const DATA_DIR: &str = "/var/local/vm-data";
 /// Directory of the image repository in a VM's pod.

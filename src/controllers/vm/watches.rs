@@ -118,7 +118,9 @@ impl ChildWatch {
     ) {
         let watch = self.clone();
         let on_change = move |key, change| watch.changed(key, change, changed);
-        follow::spawn_children(&self.ctx.scope, tasks, kind, labels, cache, on_change);
+        let scope = &self.ctx.scope;
+        let (cluster, namespaces) = (&scope.cluster, scope.namespaces());
+        follow::spawn_children(cluster, &namespaces, tasks, kind, labels, cache, on_change);
     }
 
     fn changed(&self, key: Option<ObjectKey>, change: Change, changed: fn(&Self, &ObjectKey)) {

@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use support::components::Cluster;
+use support::components::{Cluster, VM_KINDS};
 use support::install;
 use support::real::Server;
 
@@ -182,7 +182,10 @@ async fn all_changes(server: &Server) -> Vec<String> {
     let client = server.client().await;
     install::install(&client).await;
     make_classes(&client).await;
-    let (cluster, reconciles) = (&Cluster::start(client.clone()).await, Reconciles::start());
+    let (cluster, reconciles) = (
+        &Cluster::start(client.clone(), &VM_KINDS).await,
+        Reconciles::start(),
+    );
     for namespace in NAMESPACES {
         operate(&client, namespace).await;
     }

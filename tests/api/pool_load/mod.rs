@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::components::{Cluster, KINDS, api};
+use support::components::{Cluster, VM_KINDS, api};
 use support::real::Server;
 
 /// The pools. Some members belong to both.
@@ -32,7 +32,7 @@ async fn world() -> World {
     let client = server.client().await;
     install(&client, |_| true).await;
     eventually("the definitions are established", || async {
-        let lists = KINDS.map(|(_, _, kind, _)| api(&client, kind, None));
+        let lists = VM_KINDS.map(|it| api(&client, it.kind, None));
         let everything = ListParams::default();
         let lists = lists.iter().map(|api| api.list(&everything));
         futures::future::try_join_all(lists).await.is_ok()
@@ -104,7 +104,7 @@ async fn settled(cluster: &Cluster, namespace: &str) {
 async fn suspended_leaders_give_no_vm_to_two_users_and_keep_the_order_of_the_queue() {
     let world = world().await;
     let namespace = &*world.namespace;
-    let cluster = Cluster::start(world.client.clone()).await;
+    let cluster = Cluster::start(world.client.clone(), &VM_KINDS).await;
     create_pools(&cluster, namespace).await;
     let address = address_of(world.server);
     let first = Process::start(&world, "first", &address).await;

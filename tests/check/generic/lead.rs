@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use support::components::{self, Cluster as Components};
+use support::components::{self, Cluster as Components, Kind as SimulatedKind};
 use support::enumeration::simulated::NAMESPACE;
 use support::memory::Server;
 use support::timings;
@@ -61,14 +61,15 @@ async fn text_becomes(cluster: &Components, copy: &str, text: &str) {
     panic!("{copy} does not become {text:?} within a minute");
 }
 
-async fn a_new_leader_goes_on<K: Kind>(kind: &'static str, spec: Value, copy: &str) {
+async fn a_new_leader_goes_on<K: Kind>(simulated: SimulatedKind, spec: Value, copy: &str) {
+    let kind = simulated.kind;
     let server = Server::new(1);
     timings::follow_virtual_clock(server.now());
     server.install_crd(&serde_json::to_string(&K::crd()).unwrap());
     let client = server.client(NAMESPACE);
     kinds::create_namespace(&client, NAMESPACE).await;
     kinds::create_namespace(&client, kinds::SECOND).await;
-    let components = Components::start_single(client.clone(), NAMESPACE, kind).await;
+    let components = Components::start_single(client.clone(), NAMESPACE, &[simulated]).await;
     let first = Operator::start::<K>(&server, "first");
     let object = json!({"apiVersion": "example.org/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec});
     components.make(NAMESPACE, kind, object).await;
@@ -111,11 +112,11 @@ async fn a_new_leader_goes_on<K: Kind>(kind: &'static str, spec: Value, copy: &s
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_of_a_namespaced_kind_goes_on() {
-    a_new_leader_goes_on::<Note>("Note", json!({"text": "one"}), "a").await;
+    a_new_leader_goes_on::<Note>(super::NOTE, json!({"text": "one"}), "a").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_of_a_cluster_scoped_kind_goes_on() {
     let spec = json!({"text": "one", "namespace": kinds::SECOND});
-    a_new_leader_goes_on::<Site>("Site", spec, "second/a").await;
+    a_new_leader_goes_on::<Site>(super::SITE, spec, "second/a").await;
 }

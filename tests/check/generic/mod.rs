@@ -8,6 +8,8 @@
 
 mod kinds;
 mod lead;
+mod tenant;
+mod tenants;
 
 use futures::{FutureExt, Stream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -18,6 +20,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Config;
 use serde_json::json;
 use std::sync::Arc;
+use support::components::Kind as SimulatedKind;
 use support::enumeration::simulated;
 use support::enumeration::{self, Controller, Started};
 use support::layer::Layer;
@@ -41,6 +44,11 @@ const MANAGER: Manager = Manager {
     reporter: "example.org/copier",
     action: "Copy",
 };
+
+const NOTE: SimulatedKind = SimulatedKind::new("example.org", "Note", "notes").owner();
+const SITE: SimulatedKind = SimulatedKind::new("example.org", "Site", "sites")
+    .owner()
+    .cluster_scoped();
 
 /// The controller of a kind.
 struct Copier<K: Kind> {
@@ -147,10 +155,12 @@ fn start<K: Kind>(layer: &Layer, namespace: &str, timings: &Timings) -> Started 
     }
 }
 
-const fn controller<K: Kind>(kind: &'static str, follows: &'static [&'static str]) -> Controller {
+const fn controller<K: Kind>(
+    kinds: &'static [SimulatedKind],
+    follows: &'static [&'static str],
+) -> Controller {
     Controller {
-        api_version: "example.org/v1",
-        kind,
+        kinds,
         name: "a",
         follows,
         definitions: || vec![serde_json::to_string(&K::crd()).unwrap()],
@@ -165,12 +175,12 @@ const fn controller<K: Kind>(kind: &'static str, follows: &'static [&'static str
 
 #[test]
 fn faults_at_each_call_of_a_namespaced_kind_lead_to_the_same_end() {
-    static NOTES: Controller = controller::<Note>("Note", &["notes", "configmaps"]);
+    static NOTES: Controller = controller::<Note>(&[NOTE], &["notes", "configmaps"]);
     simulated::check(&NOTES, kinds::NOTES);
 }
 
 #[test]
 fn faults_at_each_call_of_a_cluster_scoped_kind_lead_to_the_same_end() {
-    static SITES: Controller = controller::<Site>("Site", &["sites", "configmaps"]);
+    static SITES: Controller = controller::<Site>(&[SITE], &["sites", "configmaps"]);
     simulated::check(&SITES, kinds::SITES);
 }

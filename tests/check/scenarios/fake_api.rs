@@ -244,7 +244,7 @@ impl State {
             return status(code, "no resize in this test");
         }
         let Some(mut object) = self.objects.get(pod).cloned() else {
-            return status(404, "not found");
+            return not_found(pod);
         };
         let [wanted] = body["spec"]["containers"].as_array().unwrap().as_slice() else {
             panic!("{body}")
@@ -387,7 +387,7 @@ impl State {
                 object["metadata"]["deletionTimestamp"] = super::world::now().to_string().into();
                 answer(StatusCode::OK, &self.store(path, object))
             }
-            _ => status(404, "not found"),
+            _ => not_found(path),
         }
     }
 }
@@ -442,6 +442,16 @@ fn answer(code: StatusCode, object: &Value) -> Response<Body> {
 }
 
 const EXISTS: &str = "already exists";
+
+/// The answer about an object that does not exist.
+fn not_found(path: &str) -> Response<Body> {
+    let name = path.rsplit('/').next();
+    let body = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "not found", "reason": "NotFound", "code": 404,
+        "details": {"name": name},
+    });
+    answer(StatusCode::NOT_FOUND, &body)
+}
 
 fn status(code: u16, message: &str) -> Response<Body> {
     let reason = match code {

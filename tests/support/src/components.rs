@@ -15,50 +15,102 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The watched kinds: group, version, kind and plural name.
-pub const KINDS: [(&str, &str, &str, &str); 9] = [
-    ("vmoperator.jdrupes.org", "v1", "VirtualMachine", "vms"),
-    ("", "v1", "Pod", "pods"),
-    ("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
-    ("", "v1", "ConfigMap", "configmaps"),
-    ("", "v1", "Secret", "secrets"),
-    ("", "v1", "Service", "services"),
-    ("vmoperator.jdrupes.org", "v1", "VmReport", "vmreports"),
-    ("vmoperator.jdrupes.org", "v1", "VmPool", "vmpools"),
-    (
-        "vmoperator.jdrupes.org",
-        "v1",
-        "VmAssignment",
-        "vmassignments",
-    ),
+/// A kind of objects in the simulated cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// API group; empty for kinds of Kubernetes' core.
+    pub group: &'static str,
+    /// API version.
+    pub version: &'static str,
+    /// Name of the kind.
+    pub kind: &'static str,
+    /// Plural name.
+    pub plural: &'static str,
+    /// Whether its objects are in no namespace.
+    pub is_cluster_scoped: bool,
+    /// Whether its objects own others.
+    pub is_owner: bool,
+}
+
+impl Kind {
+    /// A namespaced kind with the version `v1`, whose objects own no others.
+    #[must_use]
+    pub const fn new(group: &'static str, kind: &'static str, plural: &'static str) -> Self {
+        Self {
+            group,
+            version: "v1",
+            kind,
+            plural,
+            is_cluster_scoped: false,
+            is_owner: false,
+        }
+    }
+
+    /// The same kind with objects that own others.
+    #[must_use]
+    pub const fn owner(self) -> Self {
+        let is_owner = true;
+        Self { is_owner, ..self }
+    }
+
+    /// The same kind without namespaces.
+    #[must_use]
+    pub const fn cluster_scoped(self) -> Self {
+        let is_cluster_scoped = true;
+        Self {
+            is_cluster_scoped,
+            ..self
+        }
+    }
+
+    /// Whether only tests define the kind, so that no real API server knows it.
+    #[must_use]
+    pub fn is_made_up(&self) -> bool {
+        self.group.ends_with("example.org")
+    }
+
+    fn resource(&self) -> ApiResource {
+        let kind = GroupVersionKind::gvk(self.group, self.version, self.kind);
+        ApiResource::from_gvk_with_plural(&kind, self.plural)
+    }
+
+    fn api(&self, client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+        match namespace.filter(|_| !self.is_cluster_scoped) {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &self.resource()),
+            None => Api::all_with(client.clone(), &self.resource()),
+        }
+    }
+}
+
+/// Kubernetes' own kinds.
+const CORE_KINDS: [Kind; 5] = [
+    Kind::new("", "Pod", "pods").owner(),
+    Kind::new("", "PersistentVolumeClaim", "persistentvolumeclaims"),
+    Kind::new("", "ConfigMap", "configmaps"),
+    Kind::new("", "Secret", "secrets"),
+    Kind::new("", "Service", "services"),
 ];
 
-/// Kinds of the tests of the generic layer. A real API server does not know them.
-pub const TEST_KINDS: [(&str, &str, &str, &str); 2] = [
-    ("example.org", "v1", "Note", "notes"),
-    ("example.org", "v1", "Site", "sites"),
-];
+const OUR_GROUP: &str = "vmoperator.jdrupes.org";
 
-/// Cluster-scoped kinds.
-const CLUSTER_SCOPED: [&str; 1] = ["Site"];
+/// The kind of VMs.
+pub const VIRTUAL_MACHINE: Kind = Kind::new(OUR_GROUP, "VirtualMachine", "vms").owner();
+/// The kind of the runners' reports.
+pub const VM_REPORT: Kind = Kind::new(OUR_GROUP, "VmReport", "vmreports");
+/// The kind of pools.
+pub const VM_POOL: Kind = Kind::new(OUR_GROUP, "VmPool", "vmpools").owner();
+/// The kind of assignments.
+pub const VM_ASSIGNMENT: Kind = Kind::new(OUR_GROUP, "VmAssignment", "vmassignments");
 
-/// Kinds with objects that own others.
-const OWNER_KINDS: [&str; 5] = ["VirtualMachine", "Pod", "VmPool", "Note", "Site"];
+/// The kinds of VMs and pools.
+pub const VM_KINDS: [Kind; 4] = [VIRTUAL_MACHINE, VM_REPORT, VM_POOL, VM_ASSIGNMENT];
 
-/// The API of a kind, in that namespace or in all.
+/// The API of one of Kubernetes' own kinds or of [`VM_KINDS`], in that namespace or in all.
 #[must_use]
 pub fn api(client: &Client, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
-    let (group, version, _, plural) = KINDS
-        .into_iter()
-        .chain(TEST_KINDS)
-        .find(|(_, _, name, _)| *name == kind)
-        .unwrap();
-    let resource =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-    match namespace.filter(|_| !CLUSTER_SCOPED.contains(&kind)) {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    }
+    let mut known = CORE_KINDS.into_iter().chain(VM_KINDS);
+    let known = known.find(|known| known.kind == kind).unwrap();
+    known.api(client, namespace)
 }
 
 /// A state of an object, or its deletion.
@@ -94,47 +146,34 @@ pub struct Cluster {
     recorded: Arc<Mutex<Recorded>>,
     /// The only namespace that is recorded. It includes objects of other namespaces with names that begin with it.
     only: Option<Arc<str>>,
+    /// All kinds.
+    kinds: Arc<[Kind]>,
     /// Raised at each change.
     pub changed: Signal,
 }
 
 impl Cluster {
-    /// Starts to watch all kinds and to simulate the components.
-    pub async fn start(client: Client) -> Self {
-        Self::follow_kinds(client, None, KINDS.map(|(_, _, kind, _)| kind).to_vec()).await
+    /// Starts to watch Kubernetes' own kinds and these, and to simulate the components.
+    pub async fn start(client: Client, kinds: &[Kind]) -> Self {
+        Self::follow_kinds(client, None, kinds).await
     }
 
     /// The same for a cluster with a single run. All its objects count as those of that namespace.
-    pub async fn start_single(client: Client, namespace: &str, kind: &'static str) -> Self {
-        // Definitions of other controllers are not installed.
-        let group = KINDS.iter().find(|(_, _, of, _)| *of == kind);
-        let group = group.map(|(group, ..)| *group);
-        let kinds_of_run = KINDS
-            .into_iter()
-            .filter(|(of, ..)| of.is_empty() || Some(*of) == group);
-        let mut kinds: Vec<_> = kinds_of_run.map(|(_, _, kind, _)| kind).collect();
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
+    pub async fn start_single(client: Client, namespace: &str, kinds: &[Kind]) -> Self {
         Self::follow_kinds(client, Some(namespace.into()), kinds).await
     }
 
-    async fn follow_kinds(
-        client: Client,
-        only: Option<Arc<str>>,
-        kinds: Vec<&'static str>,
-    ) -> Self {
+    async fn follow_kinds(client: Client, only: Option<Arc<str>>, kinds: &[Kind]) -> Self {
         let cluster = Self {
             client,
             recorded: Arc::default(),
             only,
+            kinds: kinds.iter().copied().chain(CORE_KINDS).collect(),
             changed: Signal::default(),
         };
-        for kind in kinds {
-            let list = api(&cluster.client, kind, None)
-                .list(&ListParams::default())
-                .await
-                .unwrap();
+        for kind in cluster.kinds.iter().map(|it| it.kind).collect::<Vec<_>>() {
+            let list = cluster.api(kind, None);
+            let list = list.list(&ListParams::default()).await.unwrap();
             let from = list.metadata.resource_version.unwrap();
             let cluster = cluster.clone();
             tokio::spawn(async move { cluster.follow(kind, from).await });
@@ -142,8 +181,19 @@ impl Cluster {
         cluster
     }
 
+    fn kind(&self, kind: &str) -> &Kind {
+        let mut kinds = self.kinds.iter();
+        kinds.find(|known| known.kind == kind).unwrap()
+    }
+
+    /// The API of a kind, in that namespace or in all.
+    #[must_use]
+    pub fn api(&self, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+        self.kind(kind).api(&self.client, namespace)
+    }
+
     async fn follow(self, kind: &'static str, mut from: String) {
-        let api = api(&self.client, kind, None);
+        let api = self.api(kind, None);
         loop {
             let Ok(events) = api.watch(&WatchParams::default(), &from).await else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -195,7 +245,7 @@ impl Cluster {
             true => present.remove(&(entry.kind, name)),
             false => present.insert((entry.kind, name), entry.object.clone()),
         };
-        if entry.deleted && OWNER_KINDS.contains(&entry.kind) {
+        if entry.deleted && self.kind(entry.kind).is_owner {
             seen.dead.insert(text("/metadata/uid"));
         }
         seen.history.entry(namespace).or_default().push(entry);
@@ -311,7 +361,7 @@ impl Cluster {
 
     /// Creates an object as another client than the operator, and returns it.
     pub async fn make(&self, namespace: &str, kind: &str, object: Value) -> Value {
-        let objects = api(&self.client, kind, Some(namespace));
+        let objects = self.api(kind, Some(namespace));
         let made = objects
             .create(
                 &PostParams::default(),
@@ -334,7 +384,7 @@ impl Cluster {
         subresource: &str,
         patch: Value,
     ) -> Result<(), kube::Error> {
-        let api = api(&self.client, kind, Some(namespace));
+        let api = self.api(kind, Some(namespace));
         let params = PatchParams {
             field_manager: Some("test".to_owned()),
             ..PatchParams::default()
@@ -364,7 +414,7 @@ impl Cluster {
                 resource_version: None,
             });
         let name = object["metadata"]["name"].as_str().unwrap();
-        api(&self.client, kind, Some(namespace))
+        self.api(kind, Some(namespace))
             .delete(name, &params)
             .await
             .map(drop)

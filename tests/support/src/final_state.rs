@@ -1,6 +1,6 @@
 //! Compares the objects at the end of a run with those of a run without faults. `history` checks each revision.
 
-use crate::components::{Cluster, TEST_KINDS};
+use crate::components::Cluster;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_operator::api::vm::names;
@@ -59,10 +59,8 @@ fn plain(
         .into_iter()
         .filter_map(|(kind, name)| Some((uid(kind)?, name.to_owned())));
     let made_up = present.iter().filter_map(|((kind, name), object)| {
-        // A pod has the UIDs of its PVCs in its environment.
-        let is_shown = ["PersistentVolumeClaim", "VmPool", "VmAssignment"].contains(kind)
-            || (*kind == "VirtualMachine" && name != "vm")
-            || TEST_KINDS.iter().any(|(_, _, made_up, _)| made_up == kind);
+        // Those of the VM and its pods have names of their own. A pod has the UIDs of its PVCs in its environment.
+        let is_shown = *kind != "Pod" && (*kind != "VirtualMachine" || name != "vm");
         is_shown.then_some(())?;
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         Some((uid, format!("UID-OF-{kind}-{name}")))

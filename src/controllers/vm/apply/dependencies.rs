@@ -1,5 +1,6 @@
 //! (client) The objects that a pod refers to: PVCs, ConfigMap and Secret. They are applied before the pod.
 
+use crate::api::logging;
 use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
 use crate::controllers::vm::apply::claims;
@@ -166,7 +167,7 @@ fn patch(present: &ConfigMapView, desired: &ConfigMap) -> Patch<Value> {
     let logging = desired
         .data
         .as_ref()
-        .and_then(|data| data.get(names::LOGGING_FILE));
+        .and_then(|data| data.get(logging::FILE));
     let config = desired
         .data
         .as_ref()
@@ -178,7 +179,7 @@ fn patch(present: &ConfigMapView, desired: &ConfigMap) -> Patch<Value> {
             "annotations": {names::ANNOTATION_INSTANCE_ID: instance_id(desired.annotations())},
             "ownerReferences": desired.metadata.owner_references,
         },
-        "data": {names::CONFIG_FILE: config, names::LOGGING_FILE: logging},
+        "data": {names::CONFIG_FILE: config, logging::FILE: logging},
     }))
 }
 

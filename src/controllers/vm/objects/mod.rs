@@ -7,6 +7,7 @@ mod volumes;
 
 pub use pod::{template_hash, with_identity, with_template_hash};
 
+use crate::api::logging;
 use crate::api::runner::identity::{ClaimIdentity, PodIdentity};
 use crate::api::vm::names;
 use crate::controllers::vm::fetch::{self, Fetch, Step};
@@ -135,7 +136,7 @@ fn config_map(plan: &Plan) -> ConfigMap {
     let logging = plan
         .logging_properties
         .clone()
-        .map(|text| (names::LOGGING_FILE.to_owned(), text));
+        .map(|text| (logging::FILE.to_owned(), text));
     ConfigMap {
         metadata: ObjectMeta {
             annotations,

@@ -1,5 +1,6 @@
 //! The projection of a VM's ConfigMap: the hashes of its files, and the values that the operator reads from the runner's configuration.
 
+use crate::api::logging;
 use crate::api::vm::names;
 use crate::k8s::store::trim::metadata;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -51,7 +52,7 @@ pub fn config_digest(data: &BTreeMap<String, String>) -> ConfigDigest {
 /// The hash of the logging properties in a ConfigMap's data, if they exist.
 #[must_use]
 pub fn logging_digest(data: &BTreeMap<String, String>) -> Option<ConfigDigest> {
-    data.get(names::LOGGING_FILE)
+    data.get(logging::FILE)
         .map(|text| Sha256::digest(text).into())
 }
 

@@ -1,12 +1,20 @@
 //! The reactions of the simulated components to changes of objects.
 
-use super::{Cluster, OWNER_KINDS, api};
+use super::Cluster;
 use http::Request;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
+
+/// Finalizer of an object whose children are deleted before it.
+const FOREGROUND: &str = "foregroundDeletion";
+
+fn finalizers(object: &Value) -> Vec<&str> {
+    let finalizers = object["metadata"]["finalizers"].as_array().into_iter();
+    finalizers.flatten().filter_map(Value::as_str).collect()
+}
 
 impl Cluster {
     /// The reaction of the simulated components to a change. A failed request conflicts with another change, which has
@@ -17,10 +25,15 @@ impl Cluster {
             return;
         };
         if deleted {
-            if OWNER_KINDS.contains(&kind) {
+            if self.kind(kind).is_owner {
                 self.collect_garbage(&namespace).await;
             }
             return;
+        }
+        if object["metadata"]["deletionTimestamp"].is_string()
+            && finalizers(&object).contains(&FOREGROUND)
+        {
+            self.delete_children(&namespace, kind, &object).await;
         }
         let owners = object["metadata"]["ownerReferences"]
             .as_array()
@@ -62,6 +75,32 @@ impl Cluster {
                 let _ = self.delete(kind, namespace, &object, 0).await;
             }
         }
+    }
+
+    /// Deletes the children of an object that is deleted in the foreground, and then lets the object go.
+    async fn delete_children(&self, namespace: &str, kind: &str, owner: &Value) {
+        let uid = &owner["metadata"]["uid"];
+        let is_child = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == *uid)
+        };
+        for ((kind, _), object) in self.present(namespace) {
+            if is_child(&object) {
+                let within = object["metadata"]["namespace"].as_str();
+                let _ = self
+                    .delete(kind, within.unwrap_or(namespace), &object, 0)
+                    .await;
+            }
+        }
+        let mut left = finalizers(owner);
+        left.retain(|finalizer| *finalizer != FOREGROUND);
+        let version = &owner["metadata"]["resourceVersion"];
+        let free = json!({"metadata": {"finalizers": left, "resourceVersion": version}});
+        let name = owner["metadata"]["name"].as_str().unwrap();
+        let _ = self.merge(kind, namespace, name, "", free).await;
     }
 
     async fn bind_volume(&self, namespace: &str, claim: &Value) {
@@ -292,7 +331,7 @@ impl Cluster {
             "apiVersion": "vmoperator.jdrupes.org/v1", "kind": kind, "metadata": {"name": name}, "status": status,
         });
         let params = PatchParams::apply(names::MANAGER_RUNNER).force();
-        api(&self.client, kind, Some(namespace))
+        self.api(kind, Some(namespace))
             .patch_status(name, &params, &Patch::Apply(&body))
             .await
             .is_ok()

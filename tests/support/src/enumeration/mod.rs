@@ -14,10 +14,9 @@
 //!    invariants of a history. [`vms::CONTROLLER`](crate::vms::CONTROLLER) is the example.
 //! 2. Write its list of [`Scenario`]s: the steps before the faults, the steps with the faults, and the reason of `Ready` at the
 //!    end. A step that is special to the controller is a function ([`Step::Act`]).
-//! 3. If the controller watches or creates objects of a kind that is not in [`KINDS`](crate::components::KINDS),
-//!    add it there, to its owners' kinds and, if so, to the cluster-scoped kinds. Extend [`components`](crate::components) with
-//!    the reaction of other components, and normalize its UID in [`final_state`](crate::final_state). `install.rs` creates the
-//!    definition on a real API server. New kinds of calls are listed in `compared.txt`, with a comparison of both servers.
+//! 3. Name the kinds that the controller watches or creates in [`Controller::kinds`], beside Kubernetes' own. Extend
+//!    [`components`](crate::components) with the reaction of other components. [`install`](crate::install) creates the definitions on a
+//!    real API server. New kinds of calls are listed in `compared.txt`, with a comparison of both servers.
 //! 4. Call [`simulated::check`] in a test without a cluster, and [`real::check`] in one with an API server.
 
 pub mod real;
@@ -27,7 +26,7 @@ mod verdict;
 
 pub use verdict::{Reference, Verdict};
 
-use crate::components::{Cluster, Entry};
+use crate::components::{Cluster, Entry, Kind};
 use crate::fault::Fault;
 use crate::final_state::Content;
 use crate::layer::Layer;
@@ -41,10 +40,8 @@ use vm_operator::k8s;
 
 /// A controller under test.
 pub struct Controller {
-    /// The API version of its own kind.
-    pub api_version: &'static str,
-    /// Its own kind.
-    pub kind: &'static str,
+    /// The kinds that the run needs besides Kubernetes' own, the controller's own kind first.
+    pub kinds: &'static [Kind],
     /// The name of the object of that kind in each scenario.
     pub name: &'static str,
     /// Plural names of the kinds that it watches, its own one first.
@@ -64,6 +61,17 @@ pub struct Controller {
     pub reports: fn(&Cluster, &str, &str) -> bool,
     /// The violations of the history of a run.
     pub judge: fn(&History) -> Vec<String>,
+}
+
+impl Controller {
+    /// The name of its own kind.
+    ///
+    /// # Panics
+    /// It has no kind.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kinds[0].kind
+    }
 }
 
 /// The cluster as a controller under test sees it.
@@ -139,8 +147,11 @@ pub struct Scenario {
 impl Scenario {
     /// Whether a run without a fault has ended as the scenario requires.
     fn verify(&self, controller: &Controller, end: &Content) -> Result<(), String> {
-        let ready =
-            crate::final_state::ready(end.get(&format!("{}/{}", controller.kind, controller.name)));
+        let ready = crate::final_state::ready(end.get(&format!(
+            "{}/{}",
+            controller.kind(),
+            controller.name
+        )));
         if ready != self.ready {
             return Err(format!(
                 "Ready has the reason {ready:?} instead of {:?}: {end:#?}",

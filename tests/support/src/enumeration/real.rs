@@ -43,7 +43,7 @@ pub async fn check(
     let began = Instant::now();
     let scenarios = selected(scenarios);
     (controller.prepare)(&client).await;
-    let cluster = Cluster::start(client).await;
+    let cluster = Cluster::start(client, controller.kinds).await;
     let at_once = number("FAULTS_AT_ONCE")
         .and_then(|n| n.try_into().ok())
         .unwrap_or(16);

@@ -1,7 +1,7 @@
 //! One run of a scenario: the controller, its object, the steps, and the wait for the expected state.
 
 use super::{Controller, History, Reference, Scenario, Started, Step, Verdict};
-use crate::components::{Cluster, api};
+use crate::components::{Cluster, Kind};
 use crate::fault::Fault;
 use crate::final_state::{content, difference, with_deletion_of};
 use crate::layer::Layer;
@@ -171,17 +171,18 @@ impl Run {
     }
 
     async fn step(&mut self, step: Step, scenario: &Scenario) {
-        let Controller {
-            api_version,
+        let Controller { kinds, name, .. } = *self.controller;
+        let Kind {
+            group,
+            version,
             kind,
-            name,
             ..
-        } = *self.controller;
+        } = kinds[0];
         match step {
             Step::Start => self.replace(),
             Step::Create => {
                 let spec: Value = serde_json::from_str(scenario.spec).unwrap();
-                let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+                let object = json!({"apiVersion": format!("{group}/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec});
                 self.cluster.make(&self.namespace, kind, object).await;
             }
             Step::Patch(patch) => {
@@ -192,7 +193,7 @@ impl Run {
                     .unwrap();
             }
             Step::Delete => {
-                let api = api(&self.cluster.client, kind, Some(&self.namespace));
+                let api = self.cluster.api(kind, Some(&self.namespace));
                 api.delete(name, &DeleteParams::default()).await.unwrap();
             }
             Step::Act(act) => act(self, scenario).await,
@@ -314,7 +315,9 @@ impl Run {
             for (kind, name) in present.into_keys() {
                 if kind != "PersistentVolumeClaim" {
                     let params = DeleteParams::default().grace_period(0);
-                    let _ = api(&self.cluster.client, kind, Some(&self.namespace))
+                    let _ = self
+                        .cluster
+                        .api(kind, Some(&self.namespace))
                         .delete(&name, &params)
                         .await;
                 }
@@ -326,7 +329,7 @@ impl Run {
 
 /// The present revision.
 async fn revision(controller: &Controller, cluster: &Cluster, namespace: &str) -> String {
-    let api = api(&cluster.client, controller.kind, Some(namespace));
+    let api = cluster.api(controller.kind(), Some(namespace));
     api.list(&ListParams::default())
         .await
         .unwrap()

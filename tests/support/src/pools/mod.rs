@@ -4,7 +4,7 @@ mod scenarios;
 
 pub use scenarios::SCENARIOS;
 
-use crate::components::Cluster;
+use crate::components::{Cluster, VIRTUAL_MACHINE, VM_ASSIGNMENT, VM_POOL, VM_REPORT};
 use crate::enumeration::{self, Controller, History, Started};
 use crate::install;
 use crate::layer::Layer;
@@ -21,8 +21,7 @@ use vm_operator::k8s::tasks::Tasks;
 
 /// The controller of pools.
 pub const CONTROLLER: Controller = Controller {
-    api_version: "vmoperator.jdrupes.org/v1",
-    kind: "VmPool",
+    kinds: &[VM_POOL, VM_ASSIGNMENT, VIRTUAL_MACHINE, VM_REPORT],
     name: "pool",
     follows: &["vmpools", "vmassignments", "vms"],
     definitions: install::definitions,

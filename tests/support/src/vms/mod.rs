@@ -12,7 +12,7 @@ mod scenarios;
 
 pub use scenarios::SCENARIOS;
 
-use crate::components::Cluster;
+use crate::components::{Cluster, VM_KINDS};
 use crate::enumeration::{self, Controller, History, Started};
 use crate::fault::Fault;
 use crate::final_state::ready;
@@ -35,8 +35,7 @@ use vm_operator::settings::{LoadBalancerService, Settings};
 
 /// The controller of VMs.
 pub const CONTROLLER: Controller = Controller {
-    api_version: "vmoperator.jdrupes.org/v1",
-    kind: "VirtualMachine",
+    kinds: &VM_KINDS,
     name: "vm",
     follows: &[
         "vms",
