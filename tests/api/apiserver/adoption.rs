@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Po
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::{find, is_true};
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
-use vm_operator::api::{VirtualMachine, conditions};
 
 /// The image that the definition of the Java VM-Operator sets in each VM.
 const IMAGE: &str = "ghcr.io/mnlipp/org.jdrupes.vmoperator.runner.qemu-arch:latest";

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use support::example::{files, filled_in};
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::find;
-use vm_operator::api::{VirtualMachine, conditions};
+use vm_operator::api::vm::conditions;
 
 /// Values for placeholders.
 const VALUES: [(&str, &str); 3] = [

@@ -23,8 +23,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::find;
-use vm_operator::api::{VirtualMachine, conditions};
+use vm_operator::api::vm::conditions;
 
 pub const FIRST: &str = "first";
 const SECOND: &str = "second";

@@ -5,8 +5,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::json;
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::find;
-use vm_operator::api::{VirtualMachine, conditions};
+use vm_operator::api::vm::conditions;
 
 /// A VM with a pod that matches no node.
 pub fn unschedulable_vm(state: &str) -> VirtualMachine {

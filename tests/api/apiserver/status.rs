@@ -4,9 +4,10 @@ use crate::apiserver::world::{World, machine};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::is_true;
+use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
-use vm_operator::api::{VirtualMachine, conditions};
 
 #[tokio::test]
 async fn b21_operator_and_runner_write_their_own_conditions_and_only_to_the_vm_they_mean() {
