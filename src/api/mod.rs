@@ -1,4 +1,4 @@
-//! (pure) The kinds `VirtualMachine`, `VmReport`, `VmPool` and `VmAssignment`, and the contract between operator and runner.
+//! (pure) The kinds `VirtualMachine`, `VmReport`, `VmPool`, `VmAssignment` and `PeerPod`, and the contract between operator and runner.
 //!
 //! | module | content |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | [`conditions`] | conditions of any kind, and their changes |
 //! | [`diagnosis`] | a problem of an object, with the next step |
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
+//! | [`peerpod`] | the kind `PeerPod` of confidential containers |
 //! | [`pool`] | the kinds `VmPool` and `VmAssignment` |
 //! | [`quantity`] | sizes |
 //! | [`report`] | the kind `VmReport`: the report of a runner |
@@ -23,12 +24,14 @@ macro_rules! listed {
 pub mod conditions;
 pub mod diagnosis;
 pub mod logging;
+pub mod peerpod;
 pub mod pool;
 pub mod quantity;
 pub mod report;
 pub mod runner;
 pub mod vm;
 
+pub use peerpod::PeerPod;
 pub use pool::{VmAssignment, VmPool};
 pub use report::{VmReport, VmReportSpec, VmReportStatus};
 pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};

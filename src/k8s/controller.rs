@@ -107,6 +107,9 @@ pub trait Reconciler: Send + Sync + 'static {
     fn update_metrics(&self) {
         self.update_own_metrics();
         self.queue().update_depth();
+        if self.undecodable().is_empty() {
+            return;
+        }
         let undecodable = self.undecodable().iter().map(|kind| kind.count()).sum();
         self.cluster()
             .metrics

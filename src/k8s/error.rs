@@ -91,6 +91,22 @@ impl Error {
         }
     }
 
+    /// Whether the API server says that the object does not exist. A 404 that names no object is about the kind: its definition is missing,
+    /// or the API server is starting.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        let Self::Api {
+            name,
+            source: kube::Error::Api(status),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let details = status.details.as_ref();
+        status.code == 404 && details.is_some_and(|details| details.name == *name)
+    }
+
     /// Whether the API server rejects the object as it is. A retry does not help until something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {

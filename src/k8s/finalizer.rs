@@ -1,5 +1,5 @@
 //! (client) Finalizers of primary objects. Each write has the version of the object as a precondition, because a merge patch replaces the
-//! whole list.
+//! whole list. The store must have all finalizers: the functions of [`trim`](crate::k8s::store::trim) drop some.
 
 use crate::k8s::error::Error;
 use crate::k8s::store::primary::PrimaryStore;
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 impl Writer<'_> {
-    /// Adds the finalizer, if the object lacks it. Returns the object with the finalizer.
+    /// Adds the finalizer, if the object lacks it and is not being deleted. Returns the object as written.
     ///
     /// # Errors
     /// If the request fails.
@@ -24,7 +24,8 @@ impl Writer<'_> {
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + 'static,
     {
         let mut finalizers = object.finalizers().to_vec();
-        if finalizers.iter().any(|present| present == finalizer) {
+        let is_ending = object.meta().deletion_timestamp.is_some();
+        if is_ending || finalizers.iter().any(|present| present == finalizer) {
             return Ok(object);
         }
         finalizers.push(finalizer.to_owned());

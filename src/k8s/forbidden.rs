@@ -1,9 +1,8 @@
 //! Kinds that the operator may not list or watch in some of the watched namespaces.
 
-use kube::Resource;
 use kube::runtime::watcher::{Error, Event, Result};
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Kinds that the operator may not list or watch, by namespace.
 #[derive(Debug, Default)]
@@ -14,20 +13,12 @@ impl Forbidden {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note<K: Resource<DynamicType = ()>>(
-        &self,
-        namespace: Option<&str>,
-        event: &Result<Event<K>>,
-    ) {
-        let entry = || {
-            let kind = K::plural(&()).into_owned();
-            (namespace.unwrap_or_default().to_owned(), kind)
-        };
-        match event {
-            Err(error) if is_forbidden(error) => drop(self.lock().insert(entry())),
-            // `Init` is sent before the first page is requested.
-            Ok(Event::InitDone) => drop(self.lock().remove(&entry())),
-            _ => {}
+    /// The notes of a watch of the kind with that plural name.
+    pub(super) fn of_kind(self: &Arc<Self>, plural: &str) -> ForbiddenKind {
+        ForbiddenKind {
+            forbidden: self.clone(),
+            plural: plural.into(),
+            allowed: Arc::default(),
         }
     }
 
@@ -48,6 +39,45 @@ impl Forbidden {
             .map(|(namespace, _)| namespace)
             .collect::<BTreeSet<_>>()
             .len()
+    }
+}
+
+/// The notes of the watch of one kind in several namespaces. Clones share them.
+#[derive(Clone)]
+pub(super) struct ForbiddenKind {
+    forbidden: Arc<Forbidden>,
+    plural: Arc<str>,
+    /// Namespaces with a complete list. The store has it when the lists of all namespaces are complete.
+    allowed: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl ForbiddenKind {
+    fn allowed(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records an event of the list or watch in that namespace.
+    pub(super) fn note<K>(&self, namespace: Option<&str>, event: &Result<Event<K>>) {
+        let namespace = namespace.unwrap_or_default().to_owned();
+        match event {
+            Err(error) if is_forbidden(error) => {
+                self.allowed().remove(&namespace);
+                let kind = self.plural.to_string();
+                self.forbidden.lock().insert((namespace, kind));
+            }
+            // `Init` is sent before the first page is requested.
+            Ok(Event::InitDone) => drop(self.allowed().insert(namespace)),
+            _ => {}
+        }
+    }
+
+    /// Records that the lists of all namespaces are complete.
+    pub(super) fn listed(&self) {
+        let allowed = self.allowed();
+        let is_other = |(namespace, kind): &(String, String)| {
+            **kind != *self.plural || !allowed.contains(namespace)
+        };
+        self.forbidden.lock().retain(is_other);
     }
 }
 

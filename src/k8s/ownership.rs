@@ -4,8 +4,8 @@ use crate::k8s::error::Error;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
-/// Checks that the owner may use and write the object: `is_own` says that it is the owner's, and it has no other controller. Two objects
-/// cannot control it. `other` is the other owner in the words of messages, if it is known.
+/// Checks that the owner may use and write the object: the object is the owner's (`is_own`), and no other object controls it, because an
+/// object has one controller. `other` is the other owner in the words of messages, if it is known.
 ///
 /// # Errors
 /// If another object or a previous owner with the same name owns it.

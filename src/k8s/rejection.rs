@@ -105,7 +105,7 @@ impl<T: Default + HasRejections> States<T> {
         self.retry_at(key, condition, self.next_retry(now));
     }
 
-    /// The same, with the time of the next try.
+    /// Records a rejected request that is sent again at that time.
     pub fn retry_at(&self, key: &ObjectKey, condition: &'static str, until: Instant) {
         self.change(key, |state| {
             state.rejections().until.insert(condition, until)
@@ -121,12 +121,12 @@ impl<T: Default + HasRejections> States<T> {
         })
     }
 
-    /// Records that no request that this condition reports is rejected any more.
+    /// Records that the API server accepts the requests that this condition reports.
     pub fn accepted(&self, key: &ObjectKey, condition: &'static str) {
         self.with(key, |state| state.rejections().until.remove(condition));
     }
 
-    /// The time until the rejected request is sent again.
+    /// The time until the rejected request is sent again; zero if it is due.
     #[must_use]
     pub fn retry_after(
         &self,
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rejected_request_is_put_off_for_five_minutes_plus_jitter() {
+    fn rejected_request_is_sent_again_after_five_minutes_plus_jitter() {
         for (jitter, seconds) in [((|| 0.0) as fn() -> f64, 300), (|| 0.5, 330), (|| 1.0, 360)] {
             let states = States::<Rejections>::new(Duration::from_secs(1), jitter);
             let (key, start) = (ObjectKey::new("ns", "a"), Instant::now());

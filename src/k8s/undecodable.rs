@@ -19,6 +19,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Reason of the event.
@@ -29,8 +30,10 @@ pub struct Undecodable {
     resource: ApiResource,
     /// Path and problem of the field that cannot be decoded.
     locate: fn(Value) -> Option<String>,
-    /// The effect, in the words of the message.
-    effect: &'static str,
+    /// The effect, in the words of the message. None if another controller reports the objects of the kind.
+    effect: Option<&'static str>,
+    /// Whether this process leads and has reported the objects that it knew then.
+    is_leader: AtomicBool,
     objects: Mutex<BTreeMap<ObjectKey, InvalidObject>>,
 }
 
@@ -45,10 +48,10 @@ pub enum StandIn<K> {
 }
 
 impl Undecodable {
-    /// No object yet. `effect` completes the message "Until then …".
+    /// No object yet. `effect` completes the message "Until then …". None if another controller reports and counts the objects.
     #[must_use]
     pub fn new<K: Resource<DynamicType = ()> + DeserializeOwned>(
-        effect: &'static str,
+        effect: Option<&'static str>,
     ) -> Arc<Self> {
         Arc::new(Self {
             resource: ApiResource::erase::<K>(&()),
@@ -58,6 +61,7 @@ impl Undecodable {
                 Some(format!("{}: {}", error.path(), error.inner()))
             },
             effect,
+            is_leader: AtomicBool::new(false),
             objects: Mutex::default(),
         })
     }
@@ -78,14 +82,16 @@ impl Undecodable {
         self.lock().contains_key(key)
     }
 
-    /// Reports all objects.
+    /// Reports all objects. From now on, each further one is reported at once.
     pub fn report_all(self: &Arc<Self>, cluster: &Cluster) {
+        self.is_leader.store(true, Ordering::Relaxed);
         for invalid in self.lock().values() {
             tokio::spawn(self.clone().report(invalid.clone(), cluster.clone()));
         }
     }
 
     async fn report(self: Arc<Self>, invalid: InvalidObject, cluster: Cluster) {
+        let Some(effect) = self.effect else { return };
         let InvalidObject { error, metadata } = invalid;
         let (name, namespace) = (metadata.name.unwrap_or_default(), metadata.namespace);
         let ApiResource {
@@ -110,7 +116,7 @@ impl Undecodable {
              definitions of the operator's version ({}). Until then {}",
             within.unwrap_or_default(),
             cluster.install_command(plural),
-            self.effect
+            effect
         );
         tracing::warn!(%kind, name, "{message}");
         let object = ObjectReference {
@@ -137,11 +143,13 @@ impl Undecodable {
             Err(invalid) => invalid,
         };
         let metadata = invalid.metadata.clone();
-        if cluster.leadership.leads() {
+        if self.is_leader.load(Ordering::Relaxed) && cluster.leadership.leads() {
             tokio::spawn(self.clone().report(invalid.clone(), cluster.clone()));
         }
-        self.lock()
-            .insert(ObjectKey::of_metadata(&metadata), invalid);
+        if self.effect.is_some() {
+            self.lock()
+                .insert(ObjectKey::of_metadata(&metadata), invalid);
+        }
         Err(Box::new(metadata))
     }
 

@@ -35,6 +35,9 @@ use std::time::Duration;
 /// Objects in a page of a list, the same number as in `kubectl` and Kubernetes' own controllers.
 const PAGE_SIZE: u32 = 500;
 
+/// The delay before a new list if the operator may not watch the objects.
+const FORBIDDEN_WATCH_DELAY: Duration = Duration::from_secs(60);
+
 /// Lists and watches objects. After an error it starts again with a delay that grows to `backoff_max`.
 pub fn listed<K>(
     api: Api<K>,
@@ -100,19 +103,23 @@ pub fn listed_in<K: NamespacedObject>(
     config: &watcher::Config,
 ) -> impl Stream<Item = Result<Event<K>>> + Send + 'static + use<K> {
     let (config, backoff_max) = (config.clone(), cluster.watch_backoff_max);
+    let noted = cluster.forbidden.of_kind(&K::plural(&()));
     let begin = |api: Api<K>| -> Begin<K> {
-        let (config, forbidden) = (config.clone(), cluster.forbidden.clone());
+        let (config, noted) = (config.clone(), noted.clone());
         Box::new(move || {
-            let (forbidden, namespace) = (forbidden.clone(), api.namespace().map(str::to_owned));
-            let note = move |event: &Result<Event<K>>| {
-                forbidden.note::<K>(namespace.as_deref(), event);
-            };
+            let (noted, namespace) = (noted.clone(), api.namespace().map(str::to_owned));
+            let note = move |event: &Result<Event<K>>| noted.note(namespace.as_deref(), event);
             let events = listed(api.clone(), config.clone(), backoff_max);
             events.inspect(note).boxed()
         })
     };
     let apis = namespaces.apis(&cluster.client).into_iter();
-    merged(apis.map(begin).collect())
+    let events = merged(apis.map(begin).collect());
+    events.inspect(move |event| {
+        if matches!(event, Ok(Event::InitDone)) {
+            noted.listed();
+        }
+    })
 }
 
 /// Changes or drops events. Errors are kept.
@@ -183,6 +190,10 @@ where
                     self.events = (self.begin)();
                 }
                 self.delay = self.backoff.next();
+                // The list before it was allowed, so only the watch is forbidden, and each new list is in vain.
+                if is_forbidden(error) && !matches!(error, Error::InitialListFailed(_)) {
+                    self.delay = Some(FORBIDDEN_WATCH_DELAY);
+                }
             }
         }
         Some(event)
@@ -313,7 +324,13 @@ impl<K> Merged<K> {
     fn leave_out(&mut self, reading: usize) {
         let is_last = reading + 1 == self.lists.len();
         if is_last && self.lists.iter().all(|list| list.is_forbidden) {
-            return self.restart_all();
+            // Each of them begins again by itself, after its delay.
+            for list in &mut self.lists {
+                list.is_forbidden = false;
+            }
+            self.complete = 0;
+            self.has_begun = false;
+            return;
         }
         self.complete += 1;
         self.has_begun = false;

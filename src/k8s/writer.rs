@@ -7,7 +7,7 @@ use crate::k8s::store::primary::PrimaryStore;
 use kube::api::{
     DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
 };
-use kube::core::{NamespaceResourceScope, Request};
+use kube::core::{NamespaceResourceScope, PartialObjectMeta, Request};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,20 +30,6 @@ fn failed<K: Resource<DynamicType = ()>>(
         name: name.to_owned(),
         source,
     }
-}
-
-fn is_code(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-/// Whether the error says that the object with this name does not exist. A 404 that names no object is about the kind: its definition is
-/// missing, or the API server is starting.
-fn is_absence(error: &kube::Error, name: &str) -> bool {
-    let kube::Error::Api(status) = error else {
-        return false;
-    };
-    let details = status.details.as_ref();
-    status.code == 404 && details.is_some_and(|details| details.name == name)
 }
 
 /// The API server also returns 409 for a quota conflict, with another reason.
@@ -173,7 +159,7 @@ impl<'a> Writer<'a> {
             )
             .await
         {
-            Err(Error::Api { source, .. }) if is_absence(&source, name) => Ok(None),
+            Err(error) if error.is_absence() => Ok(None),
             answer => answer.map(Some),
         }
     }
@@ -224,7 +210,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Creates the object, or changes the fields that this program has applied before or applies now. It takes over fields of other
-    /// managers. Fields that the program has applied before and that the object lacks are removed.
+    /// managers, whoever owns the object: check the owner of a present object before, see [`ownership`](crate::k8s::ownership). Fields that the program has applied before and that the object lacks are removed.
     ///
     /// # Errors
     /// If the request fails.
@@ -374,6 +360,25 @@ impl<'a> Writer<'a> {
             .is_some())
     }
 
+    /// Deletes an object that is in no store, under these preconditions. Returns whether this request has deleted the object.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn delete_unstored<K: Resource<DynamicType = ()>>(
+        &self,
+        name: &str,
+        preconditions: Preconditions,
+        propagation: PropagationPolicy,
+    ) -> Result<bool, Error> {
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy: Some(propagation),
+            ..DeleteParams::default()
+        };
+        let left = self.send_delete::<K, PartialObjectMeta<K>>(name, &params);
+        Ok(left.await?.is_some())
+    }
+
     /// Sends a deletion. Returns `None` if this request has not deleted the object, else the object if it still exists.
     async fn send_delete<K, V>(
         &self,
@@ -389,11 +394,12 @@ impl<'a> Writer<'a> {
             .delete(name, params)
             .map_err(kube::Error::BuildRequest);
         let request = request.map_err(failed::<K>("delete", name))?;
-        match self.cluster.client.request_status::<V>(request).await {
+        let answer = self.cluster.client.request_status::<V>(request).await;
+        match answer.map_err(failed::<K>("delete", name)) {
             Ok(answer) => Ok(Some(answer.left())),
             // The object was deleted, replaced or changed, so the intended object no longer exists.
-            Err(error) if is_absence(&error, name) || is_code(&error, 409) => Ok(None),
-            Err(error) => Err(failed::<K>("delete", name)(error)),
+            Err(error) if error.is_absence() || error.code() == Some(409) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::k8s::leader::{Candidate, Leadership, LeadershipLost, identity};
 use crate::k8s::registry::Registry;
 use crate::operator::fatal::Fatal;
 use crate::operator::http;
-use crate::operator::set::{ControllerName, ControllerSet, Facts, Start};
+use crate::operator::set::{ControllerName, ControllerSet, SetDefinition, Start};
 use crate::settings::{ConfigFile, Section};
 use crate::telemetry::logs::{self, LogLevel};
 use crate::telemetry::metrics::Metrics;
@@ -76,7 +76,7 @@ pub(super) async fn operate<S: ControllerSet>(run: Run) -> Result<(), Fatal> {
         pages,
         stop: stop_signal()?,
     };
-    (S::FACTS.metrics)(&process.metrics);
+    (S::DEFINITION.metrics)(&process.metrics);
     loop {
         match operate_with::<S>(config.clone(), &run.controllers, &process).await? {
             End::Stopped => return Ok(()),
@@ -122,9 +122,9 @@ async fn operate_with<S: ControllerSet>(
     let access = Config::infer().await?;
     let leases = gate::client_without_gate(access.clone(), process.metrics.clone())?;
     let leases = Api::namespaced(leases, &namespace);
-    let lease = S::FACTS.name;
+    let lease = S::DEFINITION.lease;
     let mut candidate = Candidate::new(leases, lease, &process.identity, leadership.clone());
-    let cluster = cluster(access, leadership, process.metrics.clone(), &S::FACTS)?;
+    let cluster = cluster(access, leadership, process.metrics.clone(), &S::DEFINITION)?;
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
 
     let end = end(config, process);
@@ -187,7 +187,7 @@ fn cluster(
     access: Config,
     leadership: Leadership,
     metrics: Arc<Metrics>,
-    set: &Facts,
+    set: &SetDefinition,
 ) -> Result<Cluster, Fatal> {
     let deadlines = Deadlines::default();
     let client = gate::client(access, metrics.clone(), leadership.clone(), deadlines)?;

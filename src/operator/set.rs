@@ -1,4 +1,4 @@
-//! A set of controllers: what the program needs to know about it, and the start of its controllers.
+//! A set of controllers: its definition, and the start of its controllers.
 
 use crate::k8s::cluster::{Cluster, ForeignKind, Manager};
 use crate::k8s::controller::{self, Reconciler};
@@ -20,6 +20,9 @@ pub enum ControllerName {
     Vm,
     /// Pools of virtual machines.
     Pool,
+    /// Cloud instances of the pods of confidential containers.
+    #[value(name = "peerpod")]
+    PeerPod,
 }
 
 /// A set of controllers.
@@ -27,23 +30,27 @@ pub trait ControllerSet {
     /// Its section of the configuration file.
     type Settings: Section;
 
-    /// The facts about the set that need no type.
-    const FACTS: Facts;
+    /// The definition of the set.
+    const DEFINITION: SetDefinition;
 
     /// Starts these controllers of the set.
     fn start(controllers: &[ControllerName], settings: &Self::Settings, start: &mut Start);
 }
 
-/// The facts about a set.
+/// The definition of a set.
 #[derive(Clone, Copy)]
-pub struct Facts {
-    /// The value of the label `app.kubernetes.io/name` of its Deployment, and the name of its Lease. All selections of controllers of the
-    /// set have the same Lease, so that never two processes run one controller.
+pub struct SetDefinition {
+    /// The name of its Deployment, and the value of the label `app.kubernetes.io/name`.
     pub name: &'static str,
+    /// The name of its Lease. All selections of controllers of the set have the same Lease, so that never two processes run one
+    /// controller.
+    pub lease: &'static str,
     /// Its controllers.
     pub controllers: &'static [ControllerName],
     /// Field manager of its writes, and reporter of its events. A controller can have another one.
     pub manager: Manager,
+    /// The folder of `crds/` with the kinds that it defines. Empty for `crds/` itself.
+    pub folder: &'static str,
     /// The kinds that it defines.
     pub definitions: fn() -> Vec<CustomResourceDefinition>,
     /// Registers the metrics that its controllers define.
@@ -55,7 +62,7 @@ pub struct Facts {
 /// Completes when the controllers must stop.
 pub type Stop = Shared<BoxFuture<'static, ()>>;
 
-/// The start of the controllers of a process: what they get, and what has been started.
+/// The controllers of a process while they are started: their cluster and namespace, and the started tasks.
 pub struct Start {
     /// Namespace of the operator.
     pub namespace: String,

@@ -4,29 +4,39 @@
 //! a part of the definitions, metrics and start of its set.
 
 use crate::api;
+use crate::api::peerpod;
+use crate::controllers::peerpod::PeerPodController;
+use crate::controllers::peerpod::metrics::PeerPodMetrics;
 use crate::controllers::pool;
 use crate::controllers::pool::metrics::PoolMetrics;
 use crate::controllers::pool::orphans::Orphans;
 use crate::controllers::vm;
 use crate::controllers::vm::metrics::VirtualMachineMetrics;
+use crate::k8s::cluster::ForeignKind;
 use crate::operator::fatal::Fatal;
 use crate::operator::run::{self, Run};
-use crate::operator::set::{ControllerName, ControllerSet, Facts, Start};
+use crate::operator::set::{ControllerName, ControllerSet, SetDefinition, Start};
 use crate::settings::Settings;
+use crate::settings::peerpod::PeerPodSettings;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use std::sync::Arc;
 
 /// All sets.
-pub const SETS: &[Facts] = &[VmSet::FACTS];
+pub const SETS: &[SetDefinition] = &[VmSet::DEFINITION, PeerPodSet::DEFINITION];
 
 /// Runs the selected controllers, which belong to one set.
 pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
-    one_set(SETS, &run.controllers)?;
-    run::operate::<VmSet>(run).await
+    match one_set(SETS, &run.controllers)?.name {
+        peerpod::names::MANAGER => run::operate::<PeerPodSet>(run).await,
+        _ => run::operate::<VmSet>(run).await,
+    }
 }
 
 /// The set of the controllers.
-fn one_set<'a>(sets: &'a [Facts], controllers: &[ControllerName]) -> Result<&'a Facts, Fatal> {
+fn one_set<'a>(
+    sets: &'a [SetDefinition],
+    controllers: &[ControllerName],
+) -> Result<&'a SetDefinition, Fatal> {
     let set_of = |name: &ControllerName| sets.iter().find(|set| set.controllers.contains(name));
     let mut sets = controllers.iter().filter_map(set_of);
     let first = sets.next().ok_or(Fatal::NoController)?;
@@ -48,8 +58,10 @@ pub struct VmSet;
 impl ControllerSet for VmSet {
     type Settings = Settings;
 
-    const FACTS: Facts = Facts {
+    const DEFINITION: SetDefinition = SetDefinition {
         name: "vm-operator",
+        lease: "vm-operator",
+        folder: "",
         controllers: &[ControllerName::Vm, ControllerName::Pool],
         manager: vm::MANAGER,
         definitions: || {
@@ -68,6 +80,8 @@ impl ControllerSet for VmSet {
             match controller {
                 ControllerName::Vm => start_vm(settings, start),
                 ControllerName::Pool => start_pool(start),
+                // `one_set` refuses controllers of other sets.
+                ControllerName::PeerPod => {}
             }
         }
     }
@@ -95,16 +109,46 @@ fn start_pool(start: &mut Start) {
     start.run(ctx, watched.pools);
 }
 
+/// The cloud instances of the pods of confidential containers.
+pub struct PeerPodSet;
+
+impl ControllerSet for PeerPodSet {
+    type Settings = PeerPodSettings;
+
+    const DEFINITION: SetDefinition = SetDefinition {
+        name: peerpod::names::MANAGER,
+        lease: peerpod::names::LEASE,
+        folder: "peerpod",
+        controllers: &[ControllerName::PeerPod],
+        manager: crate::controllers::peerpod::MANAGER,
+        definitions: || vec![peerpod::crd()],
+        metrics: |metrics| drop(metrics.of::<PeerPodMetrics>()),
+        // The definition of the cloud-api-adaptor, which may be newer, must not be replaced.
+        foreign: &[ForeignKind {
+            plural: "peerpods",
+            install: "kubectl apply -f crds/peerpod/",
+        }],
+    };
+
+    fn start(_: &[ControllerName], settings: &PeerPodSettings, start: &mut Start) {
+        let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
+        let controller = PeerPodController::new(cluster, namespace, settings.clone());
+        controller.register(&mut start.pages.registry);
+        let changes = controller.watch();
+        start.run(Arc::new(controller), changes);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn controllers_of_two_sets_are_refused_and_both_are_named() {
-        let set = |name, controllers| Facts {
+    fn controllers_of_two_sets_are_rejected_and_both_sets_are_named() {
+        let set = |name, controllers| SetDefinition {
             name,
             controllers,
-            ..VmSet::FACTS
+            ..VmSet::DEFINITION
         };
         let both = [ControllerName::Vm, ControllerName::Pool];
         let two = [

@@ -177,11 +177,11 @@ fn parse<S: Section>(text: &str, file: &str) -> Result<(S, Vec<String>), Setting
     let section = below
         .deserialize(deserializer)
         .map_err(|error| SettingsError::Invalid(about(&key(&track.path()), &error.to_string())))?;
-    let prefix = S::PATH.join(".");
+    let prefix: String = S::PATH.iter().map(|key| format!("{key}.")).collect();
     if let Some((key, next_step)) = section.violation() {
         let message = format!("the value is not allowed; {next_step}");
         return Err(SettingsError::Invalid(about(
-            &format!("{prefix}.{key}"),
+            &format!("{prefix}{key}"),
             &message,
         )));
     }
@@ -192,7 +192,7 @@ fn parse<S: Section>(text: &str, file: &str) -> Result<(S, Vec<String>), Setting
     let warnings = section.warnings();
     let warnings = warnings
         .iter()
-        .map(|(key, message)| about(&format!("{prefix}.{key}"), message));
+        .map(|(key, message)| about(&format!("{prefix}{key}"), message));
     let all = unknown.chain(warnings).collect();
     Ok((section, all))
 }

@@ -159,7 +159,7 @@ impl Reconciler {
     }
 }
 
-fn is_namespace(text: &str) -> bool {
+pub(super) fn is_namespace(text: &str) -> bool {
     let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=63).contains(&text.len()) && text.chars().all(is_legal)
 }

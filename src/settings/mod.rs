@@ -6,6 +6,7 @@
 
 mod file;
 mod limits;
+pub mod peerpod;
 #[cfg(test)]
 mod tests;
 

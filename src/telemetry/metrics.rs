@@ -172,7 +172,7 @@ impl Metrics {
         self.undecodable.get_or_create(&labels).set(objects);
     }
 
-    /// The metrics of a controller. The first call registers them, so a controller that starts again goes on counting.
+    /// The metrics of a controller. The first call registers them, so a controller that starts again continues the counts.
     pub fn of<T: OwnMetrics>(&self) -> Arc<T> {
         let mut content = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         let (registry, by_type) = &mut *content;

@@ -352,7 +352,10 @@ fn code(path: &Path) -> Vec<(PathBuf, String)> {
     }
     let is_test = path.ends_with("tests.rs");
     let text = fs::read_to_string(path).unwrap();
-    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let text = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
     let file = (path.to_owned(), text.to_owned());
     if is_test { Vec::new() } else { vec![file] }
 }

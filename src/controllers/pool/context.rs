@@ -54,9 +54,12 @@ impl Context {
             metrics: cluster.metrics.of(),
             scope: Scope { cluster, namespace },
             undecodable: [
-                Undecodable::new::<VmPool>("assignments of the pool do not expire"),
-                Undecodable::new::<AssignmentView>("the operator does not change the assignment"),
-                Undecodable::new::<MemberView>("pools do not assign the VM"),
+                Undecodable::new::<VmPool>(Some("assignments of the pool do not expire")),
+                Undecodable::new::<AssignmentView>(Some(
+                    "the operator does not change the assignment",
+                )),
+                // The controller of VMs reports them.
+                Undecodable::new::<MemberView>(None),
             ],
             pools: Arc::default(),
             vms: Arc::default(),

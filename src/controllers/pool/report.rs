@@ -1,7 +1,7 @@
 //! (pure, client) The status of a pool: counts, and the condition `Ready` with the cause for which users wait.
 
 use crate::api::VmPool;
-use crate::api::conditions::{DesiredCondition, Reason};
+use crate::api::conditions::{DesiredCondition, Reason, find};
 use crate::api::pool::{OnRelease, PoolReason, READY, Retention, VmPoolStatus};
 use crate::controllers::pool::context::Context;
 use crate::controllers::pool::facts::{Facts, Vm};
@@ -191,11 +191,17 @@ pub async fn report(
         .writer()
         .apply_status::<VmPool, VmPool>(&ctx.pools, &pool.name_any(), manager, &body)
         .await?;
-    if rejection.is_some() {
+    if rejection.is_some() && message(Some(&status)) != message(pool.status.as_ref()) {
         let now = (ctx.scope.cluster.instant)();
         ctx.states.rejection_reported(&ObjectKey::of(pool), now);
     }
     Ok(())
+}
+
+/// The message of the condition `Ready`.
+fn message(status: Option<&VmPoolStatus>) -> Option<&str> {
+    let ready = find(&status?.conditions, READY)?;
+    Some(&ready.message)
 }
 
 /// A rejected write with the next step.

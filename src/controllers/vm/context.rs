@@ -101,9 +101,9 @@ impl Context {
             download_progress: ProgressCache::default(),
             random_password,
             name_conflict_lock: tokio::sync::Mutex::default(),
-            undecodable: [Undecodable::new::<VmView>(
+            undecodable: [Undecodable::new::<VmView>(Some(
                 "the operator does not change the VM's pod",
-            )],
+            ))],
             metrics,
         }
     }

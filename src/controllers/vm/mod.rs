@@ -177,7 +177,7 @@ async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome
     apply::end_pod(observed, &decision, ctx).await?;
     let problem = diagnose::explain(observed);
     match report::report(observed, &decision, problem, None, false, ctx).await {
-        Err(error) if error.code() == Some(404) => Ok(outcome),
+        Err(error) if error.is_absence() => Ok(outcome),
         result => result.map(|()| outcome.recheck_within(diagnose::recheck(observed))),
     }
 }

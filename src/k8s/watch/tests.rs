@@ -107,6 +107,32 @@ async fn forbidden_namespace_does_not_stop_the_others_and_is_read_when_it_is_all
     }
 }
 
+/// A namespace that is forbidden alone is requested with growing delays, as after any other error.
+#[tokio::test(start_paused = true)]
+async fn forbidden_list_is_requested_with_delays_if_no_other_is_allowed() {
+    let requests = Arc::new(Mutex::new(0));
+    let count = requests.clone();
+    let begin = move || {
+        let count = count.clone();
+        let watchers = move || {
+            *count.lock().unwrap() += 1;
+            let script = vec![Ok(Event::Init), Err(Error::InitialListFailed(failed(403)))];
+            futures::stream::iter(script)
+                .chain(futures::stream::pending())
+                .boxed()
+        };
+        restarting(watchers, WatchBackoff::new(Duration::from_secs(5))).boxed()
+    };
+    let events: BoxStream<'static, Result<Event<u8>>> = merged(vec![Box::new(begin)]).boxed();
+    let minute = tokio::time::timeout(Duration::from_secs(60), events.for_each(|_| async {}));
+    minute.await.unwrap_err();
+    let requests = *requests.lock().unwrap();
+    assert!(
+        (10..40).contains(&requests),
+        "{requests} requests in a minute"
+    );
+}
+
 fn failed(code: u16) -> kube::Error {
     kube::Error::Api(Status::failure("no", "Some").with_code(code).boxed())
 }

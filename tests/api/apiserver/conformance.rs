@@ -3,6 +3,7 @@
 //! notation.
 
 mod calls;
+mod peerpods;
 mod pools;
 
 use calls::{CONFIG_MAPS, CUSTOM, LISTS, OTHERS, PODS, REPORTS, WATCHED};
@@ -10,6 +11,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use peerpods::PEERPODS;
 use pools::POOLS;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,6 +28,8 @@ struct Candidate {
 fn path(resource: &str) -> String {
     let group = match resource.split(['/', '?']).next() {
         Some("vms" | "vmreports" | "vmpools" | "vmassignments") => "apis/vmoperator.jdrupes.org/v1",
+        Some("peerpods") => "apis/confidentialcontainers.org/v1alpha1",
+        Some("namespaces") => return format!("/api/v1/{resource}"),
         Some("leases") => "apis/coordination.k8s.io/v1",
         Some("events") => "apis/events.k8s.io/v1",
         Some("storageclasses") => return format!("/apis/storage.k8s.io/v1/{resource}"),
@@ -229,9 +233,18 @@ async fn the_server_in_memory_answers_as_a_real_one() {
         );
     }
     let mut found = Vec::new();
-    for (method, resource, body) in [CONFIG_MAPS, PODS, OTHERS, CUSTOM, REPORTS, POOLS, LISTS]
-        .into_iter()
-        .flatten()
+    for (method, resource, body) in [
+        CONFIG_MAPS,
+        PODS,
+        OTHERS,
+        CUSTOM,
+        REPORTS,
+        POOLS,
+        PEERPODS,
+        LISTS,
+    ]
+    .into_iter()
+    .flatten()
     {
         let mut answers = Vec::new();
         for server in &servers {

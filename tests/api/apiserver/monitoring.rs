@@ -11,6 +11,8 @@ use vm_operator::api::pool;
 use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
+use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
+use vm_operator::telemetry::metrics::Metrics;
 
 /// The account of Prometheus in the manifests of kube-prometheus.
 const PROMETHEUS: &str = "system:serviceaccount:monitoring:prometheus-k8s";
@@ -234,5 +236,12 @@ async fn operator_serves_the_conditions_of_each_vm() {
     let (_, text) = answer.split_once("\r\n\r\n").unwrap();
     let folder = root().join(".cache/scrapes");
     std::fs::create_dir_all(&folder).unwrap();
+    // The controller of PeerPods runs in a process of its own.
+    let metrics = Metrics::default();
+    drop(metrics.of::<PeerPodMetrics>());
+    let peerpods = metrics.text();
+    let peerpods = peerpods.lines().filter(|line| line.contains("peerpod"));
+    let peerpods: String = peerpods.map(|line| format!("{line}\n")).collect();
+    let text = text.replace("# EOF", &format!("{peerpods}# EOF"));
     std::fs::write(folder.join("operator.prom"), text).unwrap();
 }

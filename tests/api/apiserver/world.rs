@@ -58,12 +58,12 @@ fn prepare(server: &Server) {
     server.start_controllers();
 }
 
-/// Installs the definitions in `crds/` whose file names are meant.
+/// Installs the definitions in `crds/` whose file names are meant, without those in folders.
 pub async fn install(client: &Client, is_meant: impl Fn(&str) -> bool) {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
     for entry in std::fs::read_dir(root().join("crds")).unwrap() {
         let path = entry.unwrap().path();
-        if !is_meant(path.file_name().unwrap().to_str().unwrap()) {
+        if path.is_dir() || !is_meant(path.file_name().unwrap().to_str().unwrap()) {
             continue;
         }
         let text = std::fs::read_to_string(path).unwrap();

@@ -206,7 +206,11 @@ impl Bench {
         };
         let definitions = Api::<DynamicObject>::all_with(self.client.clone(), &definitions);
         for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crds")).unwrap() {
-            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let file = file.unwrap().path();
+            if file.is_dir() {
+                continue;
+            }
+            let text = std::fs::read_to_string(file).unwrap();
             let crd: Value = serde_saphyr::from_str(&text).unwrap();
             let name = crd["metadata"]["name"].as_str().unwrap();
             definitions

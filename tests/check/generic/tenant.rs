@@ -17,13 +17,14 @@ use vm_operator::k8s::cluster::{Cluster, ForeignKind, Manager};
 use vm_operator::k8s::controller::{Outcome, Reconciler};
 use vm_operator::k8s::error::Error;
 use vm_operator::k8s::follow::{self, Changes};
+use vm_operator::k8s::ownership::check_owner;
 use vm_operator::k8s::rejection::{Cause, Rejections};
 use vm_operator::k8s::store::{children::Cache, primary::PrimaryStore};
 use vm_operator::k8s::undecodable::{StandIn, Undecodable, decoded};
 use vm_operator::k8s::watch::{Guarded, Namespaces, listed};
 use vm_operator::k8s::writer::{Writer, only_uid};
 use vm_operator::k8s::{key::ObjectKey, live::is_gone, state::States};
-use vm_operator::operator::set::{ControllerName, ControllerSet, Facts, Start};
+use vm_operator::operator::set::{ControllerName, ControllerSet, SetDefinition, Start};
 use vm_operator::settings::Section;
 
 const FINALIZER: &str = "foreign.example.org/tenants";
@@ -83,8 +84,10 @@ pub struct Tenants {
 impl ControllerSet for Tenants {
     type Settings = TenantSettings;
 
-    const FACTS: Facts = Facts {
+    const DEFINITION: SetDefinition = SetDefinition {
         name: "tenants",
+        lease: "tenants",
+        folder: "",
         controllers: &[],
         manager: Manager {
             field_manager: "tenants",
@@ -110,7 +113,7 @@ impl ControllerSet for Tenants {
             size_max: settings.size_max,
             objects: Arc::default(),
             quotas: Arc::new(quotas),
-            undecodable: [Undecodable::new::<Tenant>("its quota remains")],
+            undecodable: [Undecodable::new::<Tenant>(Some("its quota remains"))],
             cluster: cluster.clone(),
         });
         let (objects, quotas) = (tenants.objects.clone(), &tenants.quotas);
@@ -175,7 +178,8 @@ impl Reconciler for Tenants {
         }
         let forbidden = self.cluster.forbidden.kinds(SECOND).join(", ");
         if !forbidden.is_empty() {
-            return self.report(&tenant, "Forbidden", forbidden).await;
+            let reported = self.report(&tenant, "Forbidden", forbidden).await?;
+            return Ok(reported.recheck_within(Some(SOON)));
         }
         let objects = &self.objects;
         let tenant = self.own().add_finalizer(objects, tenant, FINALIZER).await?;
@@ -188,6 +192,16 @@ impl Reconciler for Tenants {
         }
         let quota = self.quota(&tenant);
         let present = self.quotas.get(&ObjectKey::of(&quota));
+        if let Some(present) = present.as_deref() {
+            check_owner(
+                "ConfigMap",
+                present,
+                is_owned(present, &tenant),
+                &*tenant,
+                || None,
+            )?;
+        }
+        self.states.accepted(&key, READY);
         if present.is_some_and(|present| present.data == quota.data) {
             return self.report(&tenant, "Applied", String::new()).await;
         }
@@ -207,6 +221,11 @@ impl Reconciler for Tenants {
             Err(error) => Err(error),
         }
     }
+}
+
+fn is_owned(quota: &ConfigMap, tenant: &Tenant) -> bool {
+    let owner = quota.owner_references().first();
+    owner.is_some_and(|owner| Some(&owner.uid) == tenant.metadata.uid.as_ref())
 }
 
 impl Tenants {
@@ -271,7 +290,8 @@ impl Tenants {
     /// Deletes the quota, and removes the finalizer when the API server confirms the deletion.
     async fn release(&self, tenant: &Tenant) -> Result<Outcome, Error> {
         let (name, writer) = (tenant.name_any(), Writer::new(&self.cluster, SECOND));
-        if let Some(live) = writer.find::<ConfigMap, ConfigMap>(&name).await? {
+        let live = writer.find::<ConfigMap, ConfigMap>(&name).await?;
+        if let Some(live) = live.filter(|live| is_owned(live, tenant)) {
             let uid = live.uid().unwrap();
             writer
                 .delete::<ConfigMap, _>(&self.quotas, &name, only_uid(&uid), None)

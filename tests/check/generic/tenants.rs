@@ -81,7 +81,7 @@ fn started(cluster: Cluster) -> Start {
 }
 
 fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
-    let manager = Tenants::FACTS.manager;
+    let manager = Tenants::DEFINITION.manager;
     let cluster = enumeration::cluster(layer, namespace, timings, manager);
     let metrics = cluster.metrics.clone();
     let Start {
@@ -179,14 +179,14 @@ async fn set_waits_for_its_foreign_kind_and_names_the_command_of_its_owner() {
     let client = server.client(NAMESPACE);
     kinds::create_namespace(&client, NAMESPACE).await;
     kinds::create_namespace(&client, SECOND).await;
-    let mut cluster = Cluster::new(client.clone(), Tenants::FACTS.manager);
+    let mut cluster = Cluster::new(client.clone(), Tenants::DEFINITION.manager);
     (cluster.now, cluster.instant) = (timings::now, timings::instant);
-    (cluster.leadership, cluster.foreign) = (Leadership::waiting(), Tenants::FACTS.foreign);
+    (cluster.leadership, cluster.foreign) = (Leadership::waiting(), Tenants::DEFINITION.foreign);
     let (leadership, leases) = (
         cluster.leadership.clone(),
         Api::namespaced(client.clone(), NAMESPACE),
     );
-    let mut candidate = Candidate::new(leases, Tenants::FACTS.name, "one", leadership);
+    let mut candidate = Candidate::new(leases, Tenants::DEFINITION.lease, "one", leadership);
     let mut start = started(cluster);
     let runs = std::mem::take(&mut start.runs);
     let runs = tokio::spawn(futures::future::join_all(runs));

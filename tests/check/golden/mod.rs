@@ -22,6 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
 use vm_operator::controllers::pool::metrics::PoolMetrics;
 use vm_operator::controllers::vm::metrics::VirtualMachineMetrics;
 use vm_operator::controllers::vm::objects::{self, Objects};
@@ -228,7 +229,7 @@ fn is_current(name: &str, text: &str) {
 #[test]
 fn the_definitions_in_crds_are_those_of_the_code() {
     for (name, text) in crd_files().unwrap() {
-        is_current(&format!("crds/{name}"), &text);
+        is_current(&format!("crds/{}", name.display()), &text);
     }
 }
 
@@ -254,6 +255,7 @@ fn sample_metrics() -> Metrics {
     let info = [&vm[..], &info].concat();
     vms.info.set_source(move |sample| sample(&info, 1));
     vms.restarts.set_source(move |sample| sample(&vm, 0));
+    metrics.of::<PeerPodMetrics>().released("Deleted");
     let pools = metrics.of::<PoolMetrics>();
     pools.set_vms("desktops", "free", 1);
     pools.set_waiting("desktops", 0);

@@ -3,6 +3,7 @@
 
 use support::enumeration::number;
 use support::enumeration::simulated::{self, Simulation};
+use support::peerpods;
 use support::pools;
 use support::vms;
 
@@ -20,6 +21,11 @@ fn every_fault_at_every_call_leads_to_the_same_end() {
 #[test]
 fn every_fault_at_every_call_of_pools_leads_to_the_same_end() {
     simulated::check(&pools::CONTROLLER, pools::SCENARIOS);
+}
+
+#[test]
+fn every_fault_at_every_call_of_peerpods_leads_to_the_same_end() {
+    simulated::check(&peerpods::CONTROLLER, peerpods::SCENARIOS);
 }
 
 /// kube's recorder writes real time into events, and into their names.

@@ -4,8 +4,21 @@ use http::Request;
 use std::path::Path;
 use std::time::Duration;
 
-/// Plural names of the kinds.
-const KINDS: [&str; 4] = ["vms", "vmreports", "vmpools", "vmassignments"];
+const OUR_GROUP: &str = "vmoperator.jdrupes.org";
+
+/// Folder below `crds/`, plural name, group and version of each kind.
+const KINDS: [(&str, &str, &str, &str); 5] = [
+    ("", "vms", OUR_GROUP, "v1"),
+    ("", "vmreports", OUR_GROUP, "v1"),
+    ("", "vmpools", OUR_GROUP, "v1"),
+    ("", "vmassignments", OUR_GROUP, "v1"),
+    (
+        "peerpod",
+        "peerpods",
+        "confidentialcontainers.org",
+        "v1alpha1",
+    ),
+];
 
 /// The YAML of the definitions.
 ///
@@ -14,9 +27,11 @@ const KINDS: [&str; 4] = ["vms", "vmreports", "vmpools", "vmassignments"];
 #[must_use]
 pub fn definitions() -> Vec<String> {
     let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds");
-    let files = KINDS.map(|kind| format!("{kind}.vmoperator.jdrupes.org.yaml"));
+    let file =
+        |(folder, plural, group, _)| crds.join(folder).join(format!("{plural}.{group}.yaml"));
+    let files = KINDS.map(file);
     files
-        .map(|file| std::fs::read_to_string(crds.join(file)).unwrap())
+        .map(|file| std::fs::read_to_string(file).unwrap())
         .into()
 }
 
@@ -36,19 +51,18 @@ pub async fn install(client: &kube::Client) {
             .await
             .unwrap();
     }
-    for kind in KINDS {
-        is_served(client, kind).await;
+    for (_, plural, group, version) in KINDS {
+        is_served(client, &format!("/apis/{group}/{version}/{plural}")).await;
     }
 }
 
-async fn is_served(client: &kube::Client, kind: &str) {
-    let path = format!("/apis/vmoperator.jdrupes.org/v1/{kind}");
+async fn is_served(client: &kube::Client, path: &str) {
     for _ in 0..200 {
-        let list = Request::get(&path).body(Vec::new()).unwrap();
+        let list = Request::get(path).body(Vec::new()).unwrap();
         if client.request_text(list).await.is_ok() {
             return;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("the definition of {kind} is not established");
+    panic!("{path} is not served");
 }

@@ -17,7 +17,7 @@
 //! | [`final_state`], [`invariants`] | checks of the final objects, and of each revision |
 //! | [`timings`] | clocks and durations, virtual or real |
 //! | [`enumeration`] | every fault at every call of a controller, simulated or on a real API server |
-//! | [`vms`], [`pools`] | the controllers of VMs and of pools, and their scenarios |
+//! | [`vms`], [`pools`], [`peerpods`] | the controllers of VMs, pools and PeerPods, and their scenarios |
 //! | [`install`] | the definition of VMs on a real API server |
 //!
 //! The modules that start or call the operator need the feature `operator`.
@@ -51,6 +51,8 @@ pub mod layer;
 pub mod mutation;
 #[cfg(feature = "operator")]
 pub mod observed;
+#[cfg(feature = "operator")]
+pub mod peerpods;
 #[cfg(feature = "operator")]
 pub mod pools;
 #[cfg(feature = "operator")]

@@ -1,5 +1,5 @@
-//! VMs and their children with only the fields that the operator reads, and what these fields say about the VM. The views of Kubernetes'
-//! own kinds are in [`crate::k8s::views`].
+//! VMs and their reports with only the fields that the operator reads, and methods about the pods of VMs. The views of Kubernetes' own
+//! kinds are in [`crate::k8s::views`].
 
 mod config_map;
 pub mod exit;

@@ -530,5 +530,6 @@ pub const WATCHED: &[&str] = &[
     "vmreports?",
     "vmpools?",
     "vmassignments?",
+    "peerpods?",
     "leases?",
 ];

@@ -87,8 +87,12 @@ async fn prepare(server: &Server) {
             .unwrap()
     };
     for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crds")).unwrap() {
+        let file = file.unwrap().path();
+        if file.is_dir() {
+            continue;
+        }
         let crd: serde_json::Value =
-            serde_saphyr::from_str(&fs::read_to_string(file.unwrap().path()).unwrap()).unwrap();
+            serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
         let request = post(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
             crd.to_string().into_bytes(),

@@ -77,7 +77,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes the children of an object that is deleted in the foreground, and then lets the object go.
+    /// Deletes the children of an object that is deleted in the foreground, and then removes its finalizer.
     async fn delete_children(&self, namespace: &str, kind: &str, owner: &Value) {
         let uid = &owner["metadata"]["uid"];
         let is_child = |object: &Value| {

@@ -1,0 +1,22 @@
+//! Names that other programs see.
+
+/// Finalizer that the cloud-api-adaptor sets and removes. Its absence means that there is nothing to delete.
+pub const FINALIZER: &str = "peer.pod/finalizer";
+/// Field manager and name of the controller's Deployment.
+pub const MANAGER: &str = "vm-operator-peerpod";
+/// Reporting controller of its events.
+pub const REPORTER: &str = "peerpod.vmoperator.jdrupes.org/controller";
+/// `action` of its events.
+pub const ACTION: &str = "Delete";
+/// The Lease of peerpod-ctrl, so that it and this controller are never active at the same time in one namespace.
+pub const LEASE: &str = "33f6c5d6.confidentialcontainers.org";
+
+/// Annotation with which a person gives an instance up: its value is the instance's identifier. The controller then deletes nothing.
+pub const ANNOTATION_ABANDON: &str = "peerpod.vmoperator.jdrupes.org/abandon";
+
+/// Provider: a `VirtualMachine` of this project.
+pub const PROVIDER_VIRTUAL_MACHINE: &str = "virtualmachine";
+/// Label of a `VirtualMachine` that is an instance: UID of the namespace `kube-system` in the cluster of its pod.
+pub const LABEL_CLUSTER: &str = "peerpod.vmoperator.jdrupes.org/cluster";
+/// Annotation of a `VirtualMachine` that is an instance: namespace, name and UID of its pod, with slashes between them.
+pub const ANNOTATION_POD: &str = "peerpod.vmoperator.jdrupes.org/pod";

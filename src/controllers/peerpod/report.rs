@@ -1,0 +1,159 @@
+//! (client) The status of PeerPods, and their events.
+
+use crate::api::PeerPod;
+use crate::api::conditions::{DesiredCondition, find};
+use crate::api::peerpod::{PeerPodReason, READY, names};
+use crate::controllers::peerpod::PeerPodController;
+use crate::controllers::peerpod::decide::Release;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::controller::Outcome;
+use crate::k8s::error::Error;
+use crate::k8s::events;
+use crate::k8s::key::ObjectKey;
+use crate::k8s::writer::Writer;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::EventType;
+use serde_json::json;
+use std::time::Duration;
+
+/// The outcome of a release: a label of the metric.
+pub(super) fn outcome(release: Release, has_deleted: bool) -> &'static str {
+    match release {
+        Release::Gone if has_deleted => "Deleted",
+        Release::Gone => "Gone",
+        Release::NoInstance => "NoInstance",
+        Release::Replaced => "Replaced",
+        Release::Abandoned => "Abandoned",
+    }
+}
+
+/// Publishes an event of type `Normal`.
+pub(super) async fn normal(cluster: &Cluster, peerpod: &PeerPod, reason: &str, note: &str) {
+    let object = peerpod.object_ref(&());
+    events::publish(cluster, &object, EventType::Normal, reason, note).await;
+}
+
+/// Publishes the event of a released `PeerPod`. `namespace` is that of the controller.
+pub(super) async fn released(
+    cluster: &Cluster,
+    namespace: &str,
+    peerpod: &PeerPod,
+    release: Release,
+    has_deleted: bool,
+) {
+    let id = &peerpod.spec.instance_id;
+    let (reason, note) = match release {
+        Release::Gone if has_deleted => ("InstanceDeleted", format!("instance {id} is deleted")),
+        Release::Gone => (
+            "InstanceGone",
+            format!("instance {id} does not exist any more"),
+        ),
+        Release::NoInstance => (
+            "NothingToDelete",
+            "the PeerPod names no instance".to_owned(),
+        ),
+        Release::Replaced => {
+            let note = format!("a younger PeerPod of the pod has instance {id}, which stays");
+            ("InstanceStays", note)
+        }
+        Release::Abandoned => return abandoned(cluster, namespace, peerpod).await,
+    };
+    tracing::info!(peerpod = %ObjectKey::of(peerpod), "{note}");
+    normal(cluster, peerpod, reason, &note).await;
+}
+
+/// Reports that a person has given an instance up, also on the controller's Deployment: the namespace of the `PeerPod` may be deleted.
+async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {
+    const REASON: &str = "InstanceAbandoned";
+    let (key, id) = (ObjectKey::of(peerpod), &peerpod.spec.instance_id);
+    let note = format!(
+        "PeerPod {key} is released without a proof that instance {id} of provider {} is deleted, because of the annotation {}",
+        peerpod.spec.cloud_provider,
+        names::ANNOTATION_ABANDON
+    );
+    tracing::warn!("{note}");
+    let object = peerpod.object_ref(&());
+    events::publish(cluster, &object, EventType::Warning, REASON, &note).await;
+    let writer = Writer::new(cluster, namespace);
+    let deployment = writer.find::<Deployment, PartialObjectMeta<Deployment>>(names::MANAGER);
+    if let Ok(Some(deployment)) = deployment.await {
+        let mut object = deployment.object_ref(&());
+        (object.api_version, object.kind) =
+            (Some("apps/v1".to_owned()), Some("Deployment".to_owned()));
+        events::publish(cluster, &object, EventType::Warning, REASON, &note).await;
+    }
+}
+
+impl PeerPodController {
+    /// Reports a problem or a wait, if it differs from the last report.
+    pub(super) async fn report(
+        &self,
+        peerpod: &PeerPod,
+        reason: PeerPodReason,
+        message: String,
+        recheck: Option<Duration>,
+    ) -> Result<Outcome, Error> {
+        let outcome = Outcome::Done.recheck_within(recheck);
+        // In most cases the adaptor deletes the instance, so that a report would be a write in vain.
+        if reason == PeerPodReason::WaitingForAdaptor {
+            return Ok(outcome);
+        }
+        let key = ObjectKey::of(peerpod);
+        let desired = DesiredCondition {
+            type_: READY,
+            status: false,
+            reason,
+            message,
+        };
+        let present = conditions(peerpod);
+        let generation = peerpod.metadata.generation;
+        let ready = desired.at(present, generation, (self.cluster.now)());
+        let text = format!("{}: {}", ready.reason, ready.message);
+        let reported = self.states.with(&key, |state| state.reported.clone());
+        if present.contains(&ready) || reported.flatten().as_ref() == Some(&text) {
+            return Ok(outcome);
+        }
+        let is_new = find(present, READY).is_none_or(|before| before.reason != ready.reason);
+        self.write(peerpod, std::slice::from_ref(&ready)).await?;
+        self.states
+            .change(&key, |state| state.reported = Some(text));
+        let is_problem = !matches!(
+            reason,
+            PeerPodReason::WaitingForPod | PeerPodReason::Deleting
+        );
+        if is_new && is_problem {
+            let object = peerpod.object_ref(&());
+            let (type_, note) = (EventType::Warning, &ready.message);
+            events::publish(&self.cluster, &object, type_, &ready.reason, note).await;
+        }
+        Ok(outcome)
+    }
+
+    /// Removes the condition of a problem that is solved.
+    pub(super) async fn clear(&self, peerpod: &PeerPod) -> Result<Outcome, Error> {
+        let is_ending = peerpod.metadata.deletion_timestamp.is_some();
+        if !conditions(peerpod).is_empty() && !is_ending {
+            self.write(peerpod, &[]).await?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn write(&self, peerpod: &PeerPod, conditions: &[Condition]) -> Result<(), Error> {
+        let key = ObjectKey::of(peerpod);
+        let writer = Writer::new(&self.cluster, key.namespace());
+        let body = json!({
+            "metadata": {"resourceVersion": peerpod.metadata.resource_version},
+            "status": {"conditions": conditions},
+        });
+        let written = writer.merge_status::<_, PeerPod>(&self.peerpods, key.name(), &body);
+        written.await.map(drop)
+    }
+}
+
+fn conditions(peerpod: &PeerPod) -> &[Condition] {
+    let status = peerpod.status.as_ref();
+    status.map(|status| &*status.conditions).unwrap_or_default()
+}

@@ -1,0 +1,205 @@
+//! The controller of PeerPods, and its scenarios. Instances are VirtualMachines of the same namespace, which no operator runs.
+
+use crate::components::{Cluster, Kind, VIRTUAL_MACHINE};
+use crate::enumeration::run::Run;
+use crate::enumeration::{self, Controller, History, Scenario, Started, Step};
+use crate::install;
+use crate::layer::Layer;
+use crate::timings::Timings;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
+use vm_operator::k8s::controller;
+use vm_operator::settings::peerpod::{PeerPodSettings, VirtualMachineProvider};
+
+const PEERPOD: Kind = Kind {
+    version: "v1alpha1",
+    ..Kind::new("confidentialcontainers.org", "PeerPod", "peerpods")
+};
+
+/// The controller of PeerPods.
+pub const CONTROLLER: Controller = Controller {
+    kinds: &[PEERPOD, VIRTUAL_MACHINE],
+    name: "one",
+    follows: &["peerpods"],
+    definitions: install::definitions,
+    prepare,
+    start,
+    is_settled,
+    // A denied request is reported, and sent again after a minute.
+    is_reported: |_, _| false,
+    reports: |_, _, _| false,
+    judge,
+};
+
+fn prepare(client: &Client) -> BoxFuture<'_, ()> {
+    async {
+        let namespace =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
+        let request =
+            http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
+        let request = request.body(namespace.to_string().into_bytes());
+        client.request::<Value>(request.unwrap()).await.unwrap();
+    }
+    .boxed()
+}
+
+fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
+    let cluster = enumeration::cluster(layer, namespace, timings, MANAGER);
+    let namespaces = vec![namespace.to_owned()];
+    let settings = PeerPodSettings {
+        namespaces: namespaces.clone(),
+        virtual_machine: VirtualMachineProvider { namespaces },
+    };
+    let controller = PeerPodController::new(cluster, namespace.to_owned(), settings);
+    let controller = Arc::new(controller);
+    let changes = controller.watch();
+    let never = std::future::pending().boxed().shared();
+    let task = tokio::spawn(controller::run(controller.clone(), changes, never));
+    let busy_reason =
+        move || (controller.failing() > 0).then(|| "the last reconcile has failed".to_owned());
+    Started {
+        task,
+        busy_reason: Box::new(busy_reason),
+    }
+}
+
+/// No `PeerPod` is being deleted.
+fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
+    let present = cluster.present(namespace);
+    let mut peerpods = present.iter().filter(|((kind, _), _)| *kind == "PeerPod");
+    peerpods.all(|(_, peerpod)| peerpod["metadata"]["deletionTimestamp"].is_null())
+}
+
+/// An instance is deleted only after its pod, and a `PeerPod` disappears only after its instance.
+fn judge(history: &History) -> Vec<String> {
+    let (mut found, mut present) = (Vec::new(), BTreeSet::new());
+    for entry in &history.history {
+        let name = |object: &Value| {
+            object["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let (kind, object) = (entry.kind, &entry.object);
+        let instance = object["spec"]["instanceID"].as_str().unwrap_or_default();
+        let instance = instance.split('/').nth(1).unwrap_or_default().to_owned();
+        let is_shared = name(object) == "older";
+        if kind == "PeerPod"
+            && entry.deleted
+            && !is_shared
+            && present.contains(&("VirtualMachine", instance))
+        {
+            found.push(format!("a PeerPod is gone before its instance: {object}"));
+        }
+        let is_ending = object["metadata"]["deletionTimestamp"].is_string();
+        let has_pod = present.contains(&("Pod", "pod".to_owned()));
+        if kind == "VirtualMachine" && (is_ending || entry.deleted) && has_pod {
+            found.push(format!("an instance ends before its pod: {object}"));
+        }
+        match entry.deleted {
+            true => present.remove(&(kind, name(object))),
+            false => present.insert((kind, name(object))),
+        };
+    }
+    found
+}
+
+/// Creates a pod, its instance, and the `PeerPod` of both.
+fn create<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"},
+            "spec": {"containers": [{"name": "main", "image": "main"}]},
+        });
+        let pod = run.cluster.make(&run.namespace, "Pod", pod).await;
+        let vm = instance(run, &pod).await;
+        peerpod(run, "one", &pod, &vm).await;
+    }
+    .boxed()
+}
+
+/// Creates the instance of a pod.
+async fn instance(run: &Run, pod: &Value) -> Value {
+    let request = http::Request::get("/api/v1/namespaces/kube-system").body(Vec::new());
+    let system: Value = run.cluster.client.request(request.unwrap()).await.unwrap();
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
+    let vm = json!({
+        "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+        "metadata": {
+            "name": "vm-of-pod",
+            "labels": {"peerpod.vmoperator.jdrupes.org/cluster": uid(&system)},
+            "annotations": {"peerpod.vmoperator.jdrupes.org/pod": format!("{}/pod/{}", run.namespace, uid(pod))},
+        },
+        "spec": {"vm": {"maximumRam": "1Gi", "networks": [{"user": {}}]}},
+    });
+    run.cluster.make(&run.namespace, "VirtualMachine", vm).await
+}
+
+/// Creates a `PeerPod` as the cloud-api-adaptor does.
+async fn peerpod(run: &Run, name: &str, pod: &Value, vm: &Value) {
+    let id = format!(
+        "{}/vm-of-pod/{}",
+        run.namespace,
+        vm["metadata"]["uid"].as_str().unwrap()
+    );
+    let owner = json!({
+        "apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod["metadata"]["uid"], "controller": true,
+        "blockOwnerDeletion": true,
+    });
+    let peerpod = json!({
+        "apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod",
+        "metadata": {"name": name, "finalizers": ["peer.pod/finalizer"], "ownerReferences": [owner]},
+        "spec": {"cloudProvider": "virtualmachine", "instanceID": id},
+    });
+    run.cluster.make(&run.namespace, "PeerPod", peerpod).await;
+}
+
+fn delete_pod<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    run.deleted_by_others += 1;
+    let pods = run.cluster.api("Pod", Some(&run.namespace));
+    async move { drop(pods.delete("pod", &DeleteParams::default()).await.unwrap()) }.boxed()
+}
+
+/// Deletes the instance after the pod, as the cloud-api-adaptor does, but without the removal of the finalizer.
+fn delete_instance<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        while run.cluster.get(&run.namespace, "Pod", "pod").is_some() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let vms = run.cluster.api("VirtualMachine", Some(&run.namespace));
+        vms.delete("vm-of-pod", &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+    .boxed()
+}
+
+const CREATED: &[Step] = &[Step::Act(create), Step::Start];
+
+const fn scenario(name: &'static str, steps: &'static [Step]) -> Scenario {
+    Scenario {
+        name,
+        spec: "{}",
+        before: CREATED,
+        steps,
+        ready: "",
+        says: None,
+    }
+}
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    scenario("peerpod-ends", &[Step::Act(delete_pod)]),
+    scenario("peerpod-first", &[Step::Delete, Step::Act(delete_pod)]),
+    scenario(
+        "instance-gone",
+        &[Step::Act(delete_pod), Step::Act(delete_instance)],
+    ),
+];
