@@ -69,3 +69,14 @@ demo_peerpod() {
     kubectl get events --namespace "$NAMESPACE" --field-selector involvedObject.kind=PeerPod,reason=InstanceDeleted --output name |
         grep --quiet . || die "there is no event InstanceDeleted"
 }
+
+remove_peerpod_demo() {
+    # The pod first, so that the controller deletes its instance.
+    typed kubectl delete pod -n "$NAMESPACE" demo --ignore-not-found
+    until_gone 150 vm "$PEERPOD_VM"
+    typed kubectl delete -k deploy/overlays/peerpod-local --ignore-not-found
+    typed kubectl delete -f crds/peerpod/ --ignore-not-found
+    typed kubectl delete -k deploy/overlays/local --ignore-not-found
+    typed kubectl delete namespace "$PEERPOD_NAMESPACE" "$NAMESPACE" --ignore-not-found
+    "$HERE/disk" remove "$PEERPOD_VM-system"
+}

@@ -40,6 +40,7 @@ pub mod leader;
 mod missing_definitions;
 mod monitoring;
 mod objects;
+mod peerpods;
 mod policy;
 mod pools;
 mod ratcheting;

@@ -152,6 +152,7 @@ impl World {
         ));
         match object["kind"].as_str().unwrap() {
             "ClusterRole"
+            | "ClusterRoleBinding"
             | "CustomResourceDefinition"
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => Api::all_with(self.client.clone(), &resource),

@@ -33,7 +33,7 @@ pub const PEERPODS: &[Call] = &[
     (
         "MERGE",
         "peerpods/a?fieldManager=m",
-        r#"{"spec":{"instanceID":"n/v/w"}}"#,
+        r#"{"metadata":{"annotations":{"a":"1"}}}"#,
     ),
     (
         "DELETE",
