@@ -71,9 +71,12 @@ demo_peerpod() {
 }
 
 remove_peerpod_demo() {
-    # The pod first, so that the controller deletes its instance.
+    # The pod first, so that the controller deletes its instance. Without a PeerPod, nobody else does.
     typed kubectl delete pod -n "$NAMESPACE" demo --ignore-not-found
+    kubectl get peerpod "$PEERPOD" --namespace "$NAMESPACE" >/dev/null 2>&1 ||
+        typed kubectl delete vm -n "$NAMESPACE" "$PEERPOD_VM" --ignore-not-found
     until_gone 150 vm "$PEERPOD_VM"
+    until_gone 60 peerpod "$PEERPOD"
     typed kubectl delete -k deploy/overlays/peerpod-local --ignore-not-found
     typed kubectl delete -f crds/peerpod/ --ignore-not-found
     typed kubectl delete -k deploy/overlays/local --ignore-not-found

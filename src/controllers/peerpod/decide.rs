@@ -1,7 +1,7 @@
 //! (pure) The decision about a `PeerPod`. The first rule that applies decides.
 //!
 //! An instance is deleted only if it is proved to be that of the pod, and the pod has ended or has another instance. A `PeerPod` is released
-//! only if its instance is proved to be gone, never existed, stays with a younger `PeerPod`, or a person has given it up. Time releases
+//! only if its instance is proved to be gone, never existed, stays with a younger `PeerPod`, or a person has abandoned it. Time releases
 //! nothing.
 
 use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
@@ -11,14 +11,19 @@ use std::time::Duration;
 /// Time that the cloud-api-adaptor has to delete the instance itself.
 pub const ADAPTOR_TIME: Duration = Duration::from_secs(10);
 
-/// Delay before the claims of other `PeerPods` are compared again.
+/// Delay before the pod is read again.
+const POD_RECHECK: Duration = Duration::from_secs(10);
+
+/// Delay before the claims of other `PeerPods`, or the proof at an instance, are checked again.
 const CLAIM_RECHECK: Duration = Duration::from_secs(60);
 
-/// What has been read for the decision so far. The API server or the provider is asked only if the decision depends on it.
+/// The state of the pod and of the instance, as far as the decision has needed them.
 #[derive(Clone, Debug, Default)]
 pub struct Read {
     /// Whether the pod has ended, or no longer exists.
     pub pod_has_ended: Option<bool>,
+    /// Time since the first sight of the end of the pod, or of a younger `PeerPod`, by the monotonic clock.
+    pub waited: Duration,
     /// The instance.
     pub instance: Option<Instance>,
 }
@@ -58,7 +63,7 @@ pub enum Decision {
         reason: PeerPodReason,
         /// Cause and next step.
         message: String,
-        /// Delay before the next look. None: a change of the objects or of the configuration is needed.
+        /// Delay before the next reconcile. None: a change of the objects or of the configuration is needed.
         recheck: Option<Duration>,
     },
 }
@@ -72,7 +77,7 @@ pub enum Release {
     Gone,
     /// A younger `PeerPod` of the pod has the instance.
     Replaced,
-    /// A person has given the instance up.
+    /// A person has abandoned the instance.
     Abandoned,
 }
 
@@ -107,8 +112,9 @@ pub fn decide(facts: &Facts, read: &Read, namespaces: &[String]) -> Decision {
     }
     if let Some(older) = &facts.older_claim {
         let message = format!(
-            "PeerPod {older} is older and names the same instance; this PeerPod deletes nothing. {}",
-            give_up(facts)
+            "PeerPod {older} is older and names the same instance, so this PeerPod deletes nothing. It is released when {older} no longer \
+             exists and the instance is gone. To release it now, {}",
+            annotate(facts)
         );
         return wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK));
     }
@@ -119,8 +125,8 @@ pub fn decide(facts: &Facts, read: &Read, namespaces: &[String]) -> Decision {
 fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
     let Some(owner) = &facts.owner else {
         let message = format!(
-            "no Pod owns the PeerPod, so nothing proves that the instance is its own; {}",
-            give_up(facts)
+            "no Pod owns the PeerPod, so nothing proves that the instance belongs to it; {}",
+            abandon(facts)
         );
         return wait(PeerPodReason::InstanceNotOurs, message, None);
     };
@@ -136,13 +142,13 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
                 return wait(
                     PeerPodReason::WaitingForPod,
                     message,
-                    Some(recheck(facts.waited)),
+                    Some(POD_RECHECK),
                 );
             }
             Some(true) => {}
         }
     }
-    let left = ADAPTOR_TIME.saturating_sub(facts.waited);
+    let left = ADAPTOR_TIME.saturating_sub(read.waited);
     if !left.is_zero() {
         let message =
             "the cloud-api-adaptor has 10 s to delete the instance; then the controller deletes it";
@@ -156,8 +162,8 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
         None => Decision::Describe(id),
         Some(Instance::Gone) => Decision::Release(Release::Gone),
         Some(Instance::NotOurs(why)) => {
-            let message = format!("{why}; {}", give_up(facts));
-            wait(PeerPodReason::InstanceNotOurs, message, None)
+            let message = format!("{why}. To retain the instance, {}", annotate(facts));
+            wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
         }
         Some(Instance::Ours { is_ending: false }) => Decision::Delete(id),
         Some(Instance::Ours { is_ending: true }) => {
@@ -168,13 +174,13 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
             wait(
                 PeerPodReason::Deleting,
                 message,
-                Some(recheck(facts.waited)),
+                Some(recheck(read.waited)),
             )
         }
     }
 }
 
-/// The delay before the next look at a pod or an instance: 2 s at first, and 30 s at most.
+/// The delay before the instance is described again: 2 s at first, and 30 s at most.
 fn recheck(waited: Duration) -> Duration {
     waited.clamp(Duration::from_secs(2), Duration::from_secs(30))
 }
@@ -187,12 +193,18 @@ fn wait(reason: PeerPodReason, message: String, recheck: Option<Duration>) -> De
     }
 }
 
-fn give_up(facts: &Facts) -> String {
-    format!(
-        "check the instance, then delete it by hand, and annotate the PeerPod with {}: {}",
-        names::ANNOTATION_ABANDON,
-        facts.instance
-    )
+fn annotate(facts: &Facts) -> String {
+    let annotation = names::ANNOTATION_ABANDON;
+    format!("annotate the PeerPod with {annotation}: {}", facts.instance)
+}
+
+/// The next step if the controller cannot delete the instance.
+fn abandon(facts: &Facts) -> String {
+    if facts.is_ending {
+        let annotate = annotate(facts);
+        return format!("delete the instance by hand if it belongs to the PeerPod, then {annotate}");
+    }
+    "correct the configuration of the cloud-api-adaptor before the pod ends".to_owned()
 }
 
 /// The instance, or the reason why it cannot be deleted.
@@ -200,15 +212,15 @@ fn id(facts: &Facts, namespaces: &[String]) -> Result<VirtualMachineId, (PeerPod
     let (provider, instance) = (&facts.provider, &facts.instance);
     if provider != names::PROVIDER_VIRTUAL_MACHINE {
         let message = format!(
-            "this controller does not know the provider {provider:?}; use peerpod-ctrl of confidential containers for it. {}",
-            give_up(facts)
+            "this controller does not know the provider {provider:?}; peerpod-ctrl of confidential containers deletes its instances. {}",
+            abandon(facts)
         );
         return Err((PeerPodReason::ProviderNotSupported, message));
     }
     let id: VirtualMachineId = instance.parse().map_err(|next| {
         let message = format!(
             "the instance ID {instance:?} is malformed; {next}. {}",
-            give_up(facts)
+            abandon(facts)
         );
         (PeerPodReason::InstanceIDInvalid, message)
     })?;

@@ -4,7 +4,6 @@ use crate::api::PeerPod;
 use crate::api::peerpod::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
-use std::time::Duration;
 
 /// A `PeerPod` with its relations to others.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +16,7 @@ pub struct Facts {
     pub provider: String,
     /// Identifier of the instance.
     pub instance: String,
-    /// The identifier of the instance that a person has given up.
+    /// The identifier of the instance that a person has abandoned.
     pub abandoned: Option<String>,
     /// The pod that owns it.
     pub owner: Option<Owner>,
@@ -25,8 +24,6 @@ pub struct Facts {
     pub younger: Option<Younger>,
     /// Another `PeerPod` with an older claim on the same instance, as `namespace/name`.
     pub older_claim: Option<String>,
-    /// Time since the controller has first seen the deletion, by the monotonic clock.
-    pub waited: Duration,
 }
 
 /// The pod that owns a `PeerPod`.
@@ -52,11 +49,7 @@ pub enum Younger {
 impl Facts {
     /// The facts about the `PeerPod`. `all` are those of all watched namespaces.
     #[must_use]
-    pub fn of<'a>(
-        peerpod: &PeerPod,
-        all: impl Iterator<Item = &'a PeerPod>,
-        waited: Duration,
-    ) -> Self {
+    pub fn of<'a>(peerpod: &PeerPod, all: impl Iterator<Item = &'a PeerPod>) -> Self {
         let annotation = peerpod.annotations().get(names::ANNOTATION_ABANDON);
         let mut facts = Self {
             has_finalizer: has_finalizer(peerpod),
@@ -65,7 +58,6 @@ impl Facts {
             instance: peerpod.spec.instance_id.clone(),
             abandoned: annotation.cloned(),
             owner: owner(peerpod),
-            waited,
             ..Self::default()
         };
         for other in all.filter(|other| other.uid() != peerpod.uid() && has_finalizer(other)) {
@@ -88,11 +80,10 @@ impl Facts {
                 self.younger = Some(found);
             }
         } else if is_same_instance && claim(other) < claim(peerpod) {
-            self.older_claim = Some(format!(
-                "{}/{}",
-                other.namespace().unwrap_or_default(),
-                other.name_any()
-            ));
+            let namespace = other.namespace().unwrap_or_default();
+            let other = format!("{namespace}/{}", other.name_any());
+            let known = self.older_claim.take();
+            self.older_claim = known.into_iter().chain([other]).min();
         }
     }
 }
@@ -108,7 +99,8 @@ fn has_finalizer(peerpod: &PeerPod) -> bool {
     finalizers.iter().any(|it| it == names::FINALIZER)
 }
 
-fn owner(peerpod: &PeerPod) -> Option<Owner> {
+/// The pod that owns the `PeerPod`.
+pub fn owner(peerpod: &PeerPod) -> Option<Owner> {
     let is_pod = |owner: &&OwnerReference| owner.kind == "Pod" && owner.api_version == "v1";
     let pod = peerpod.owner_references().iter().find(is_pod)?;
     Some(Owner {

@@ -16,7 +16,7 @@ mod virtual_machine;
 use crate::api::PeerPod;
 use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
 use crate::controllers::peerpod::decide::{Decision, Instance, Read, Release, decide};
-use crate::controllers::peerpod::facts::{Facts, Owner};
+use crate::controllers::peerpod::facts::{Facts, Owner, owner};
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -55,10 +55,14 @@ const DENIED_RECHECK: Duration = Duration::from_secs(60);
 /// The remembered state of a `PeerPod`.
 #[derive(Debug, Default)]
 pub struct PeerPodState {
-    /// The first sight of its deletion.
-    ending_since: Option<Instant>,
+    /// UID of the object that the state is about.
+    uid: Option<String>,
+    /// The first sight of the end of its pod, or of a younger `PeerPod`.
+    free_since: Option<Instant>,
     /// Whether this process has deleted the instance.
     has_deleted: bool,
+    /// Whether this process has reported that a person has abandoned the instance.
+    has_warned: bool,
     /// The last report. The definition of confidential containers has no conditions, so the status may not keep it.
     reported: Option<String>,
 }
@@ -116,9 +120,9 @@ impl PeerPodController {
             let Some(peerpod) = peerpods.get(&ObjectKey::from(peerpod)) else {
                 return;
             };
-            let pod = |peerpod: &PeerPod| peerpod.owner_references().first().cloned();
-            let of = pod(&peerpod);
-            changes.all(|other| of.is_some() && pod(other) == of && other.uid() != peerpod.uid());
+            let pod = owner(&peerpod);
+            let is_sibling = |other: &PeerPod| owner(other) == pod && other.uid() != peerpod.uid();
+            changes.all(|other| pod.is_some() && is_sibling(other));
         });
         futures::stream::select(own, changed)
     }
@@ -129,14 +133,24 @@ impl PeerPodController {
         self.states.failing()
     }
 
-    /// Time since the first sight of the deletion. A restart of the controller begins it again.
-    fn waited(&self, key: &ObjectKey, peerpod: &PeerPod) -> Duration {
-        if peerpod.metadata.deletion_timestamp.is_none() {
-            return Duration::ZERO;
-        }
+    /// Reads or changes the state of the `PeerPod`. One with another UID has a new state.
+    fn state<R>(&self, peerpod: &PeerPod, change: impl FnOnce(&mut PeerPodState) -> R) -> R {
+        self.states.change(&ObjectKey::of(peerpod), |state| {
+            if state.uid != peerpod.metadata.uid {
+                *state = PeerPodState {
+                    uid: peerpod.metadata.uid.clone(),
+                    ..PeerPodState::default()
+                };
+            }
+            change(state)
+        })
+    }
+
+    /// Time since the first sight of the end of the pod. A restart of the controller begins it again.
+    fn waited(&self, peerpod: &PeerPod) -> Duration {
         let now = (self.cluster.instant)();
-        let since = |state: &mut PeerPodState| *state.ending_since.get_or_insert(now);
-        now.saturating_duration_since(self.states.change(key, since))
+        let since = self.state(peerpod, |state| *state.free_since.get_or_insert(now));
+        now.saturating_duration_since(since)
     }
 
     async fn pod_has_ended(&self, owner: &Owner) -> Result<bool, Error> {
@@ -171,7 +185,11 @@ impl PeerPodController {
         let uid = only_uid(&peerpod.uid().unwrap_or_default());
         let (name, background) = (peerpod.name_any(), PropagationPolicy::Background);
         let deletion = writer.delete_primary::<_, PeerPod>(&self.peerpods, &name, uid, background);
-        if deletion.await? {
+        let is_deleted = match deletion.await {
+            Ok(is_deleted) => is_deleted,
+            Err(error) => return self.failed(peerpod, error).await,
+        };
+        if is_deleted {
             let note = "the pod has a younger PeerPod, so this one is deleted";
             report::normal(&self.cluster, peerpod, "Superseded", note).await;
         }
@@ -180,35 +198,35 @@ impl PeerPodController {
 
     async fn release(&self, peerpod: &PeerPod, release: Release) -> Result<Outcome, Error> {
         let key = ObjectKey::of(peerpod);
+        // Before the write, because nothing reports an object that no longer exists.
+        if release == Release::Abandoned && !self.state(peerpod, |state| state.has_warned) {
+            report::abandoned(&self.cluster, &self.namespace, peerpod).await;
+            self.state(peerpod, |state| state.has_warned = true);
+        }
         let writer = Writer::new(&self.cluster, key.namespace());
         let removed = writer.remove_finalizer(&self.peerpods, peerpod, names::FINALIZER);
         match removed.await {
             // Another client was faster.
             Err(error) if error.is_absence() => return Ok(Outcome::Done),
-            removed => removed?,
+            Err(error) => return self.failed(peerpod, error).await,
+            Ok(()) => {}
         }
-        let has_deleted = self.states.with(&key, |state| state.has_deleted);
-        let has_deleted = has_deleted.unwrap_or_default();
+        let has_deleted = self.state(peerpod, |state| state.has_deleted);
         self.metrics.released(report::outcome(release, has_deleted));
-        report::released(
-            &self.cluster,
-            &self.namespace,
-            peerpod,
-            release,
-            has_deleted,
-        )
-        .await;
+        report::released(&self.cluster, peerpod, release, has_deleted).await;
         Ok(Outcome::Done)
     }
 
-    /// Reports a request that the API server denies, or whose kind it does not know. Other errors are retried.
+    /// Reports a request that the API server rejects, or whose kind it does not know. Other errors are retried.
     async fn failed(&self, peerpod: &PeerPod, error: Error) -> Result<Outcome, Error> {
+        let is_of_vm = matches!(&error, Error::Api { kind, .. } if **kind == *"VirtualMachine");
         let (reason, next) = match error.code() {
-            Some(403) => (
+            Some(403 | 422) => (
                 PeerPodReason::PermissionDenied,
-                "give the controller this permission; deploy/overlays/peerpod-local has an example",
+                "give the controller this permission, or change the policy that rejects the request; for VirtualMachines, \
+                 deploy/overlays/peerpod-local is an example",
             ),
-            Some(404) => (
+            Some(404) if is_of_vm => (
                 PeerPodReason::ConfigMissing,
                 "install the definition of VirtualMachines: kubectl apply -f crds/",
             ),
@@ -242,17 +260,23 @@ impl Reconciler for PeerPodController {
     }
 
     async fn reconcile(&self, peerpod: Arc<PeerPod>) -> Result<Outcome, Error> {
-        let key = ObjectKey::of(&*peerpod);
         let all = self.peerpods.reader().state();
-        let waited = self.waited(&key, &peerpod);
-        let facts = Facts::of(&peerpod, all.iter().map(|it| &**it), waited);
+        let facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
         let mut read = Read::default();
+        if facts.is_ending && facts.younger.is_some() {
+            read.waited = self.waited(&peerpod);
+        }
         loop {
             let decision = decide(&facts, &read, &self.settings.virtual_machine.namespaces);
             match (decision, &facts.owner) {
                 (Decision::Nothing, _) => return self.clear(&peerpod).await,
                 (Decision::ReadPod, Some(owner)) => match self.pod_has_ended(owner).await {
-                    Ok(has_ended) => read.pod_has_ended = Some(has_ended),
+                    Ok(has_ended) => {
+                        read.pod_has_ended = Some(has_ended);
+                        if has_ended {
+                            read.waited = self.waited(&peerpod);
+                        }
+                    }
                     Err(error) => return self.failed(&peerpod, error).await,
                 },
                 (Decision::Describe(id), Some(owner)) => match self.describe(&id, owner).await {
@@ -260,11 +284,12 @@ impl Reconciler for PeerPodController {
                     Err(error) => return self.failed(&peerpod, error).await,
                 },
                 (Decision::Delete(id), _) => {
-                    if let Err(error) = virtual_machine::delete(&id, &self.cluster).await {
-                        return self.failed(&peerpod, error).await;
+                    match virtual_machine::delete(&id, &self.cluster).await {
+                        Ok(has_deleted) => {
+                            self.state(&peerpod, |state| state.has_deleted |= has_deleted);
+                        }
+                        Err(error) => return self.failed(&peerpod, error).await,
                     }
-                    self.states.change(&key, |state| state.has_deleted = true);
-                    // The next look reports the deletion in progress.
                     let is_ending = true;
                     read.instance = Some(Instance::Ours { is_ending });
                 }

@@ -36,10 +36,9 @@ pub(super) async fn normal(cluster: &Cluster, peerpod: &PeerPod, reason: &str, n
     events::publish(cluster, &object, EventType::Normal, reason, note).await;
 }
 
-/// Publishes the event of a released `PeerPod`. `namespace` is that of the controller.
+/// Logs a release, and publishes its event.
 pub(super) async fn released(
     cluster: &Cluster,
-    namespace: &str,
     peerpod: &PeerPod,
     release: Release,
     has_deleted: bool,
@@ -56,17 +55,19 @@ pub(super) async fn released(
             "the PeerPod names no instance".to_owned(),
         ),
         Release::Replaced => {
-            let note = format!("a younger PeerPod of the pod has instance {id}, which stays");
-            ("InstanceStays", note)
+            let note = format!("instance {id} is retained for a younger PeerPod of the pod");
+            ("InstanceRetained", note)
         }
-        Release::Abandoned => return abandoned(cluster, namespace, peerpod).await,
+        // Reported before the release.
+        Release::Abandoned => return,
     };
     tracing::info!(peerpod = %ObjectKey::of(peerpod), "{note}");
     normal(cluster, peerpod, reason, &note).await;
 }
 
-/// Reports that a person has given an instance up, also on the controller's Deployment: the namespace of the `PeerPod` may be deleted.
-async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {
+/// Reports that a person has abandoned an instance, also on the controller's Deployment: the namespace of the `PeerPod` may be deleted.
+/// `namespace` is that of the controller.
+pub(super) async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {
     const REASON: &str = "InstanceAbandoned";
     let (key, id) = (ObjectKey::of(peerpod), &peerpod.spec.instance_id);
     let note = format!(
@@ -79,7 +80,11 @@ async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {
     events::publish(cluster, &object, EventType::Warning, REASON, &note).await;
     let writer = Writer::new(cluster, namespace);
     let deployment = writer.find::<Deployment, PartialObjectMeta<Deployment>>(names::MANAGER);
-    if let Ok(Some(deployment)) = deployment.await {
+    let deployment = deployment.await;
+    if let Err(error) = &deployment {
+        tracing::warn!(%error, "cannot report the abandoned instance on the Deployment of the controller");
+    }
+    if let Ok(Some(deployment)) = deployment {
         let mut object = deployment.object_ref(&());
         (object.api_version, object.kind) =
             (Some("apps/v1".to_owned()), Some("Deployment".to_owned()));
@@ -112,21 +117,29 @@ impl PeerPodController {
         let generation = peerpod.metadata.generation;
         let ready = desired.at(present, generation, (self.cluster.now)());
         let text = format!("{}: {}", ready.reason, ready.message);
-        let reported = self.states.with(&key, |state| state.reported.clone());
-        if present.contains(&ready) || reported.flatten().as_ref() == Some(&text) {
+        let is_reported = self.state(peerpod, |state| state.reported.as_ref() == Some(&text));
+        if present.contains(&ready) || is_reported {
             return Ok(outcome);
         }
         let is_new = find(present, READY).is_none_or(|before| before.reason != ready.reason);
-        self.write(peerpod, std::slice::from_ref(&ready)).await?;
-        self.states
-            .change(&key, |state| state.reported = Some(text));
         let is_problem = !matches!(
             reason,
             PeerPodReason::WaitingForPod | PeerPodReason::Deleting
         );
-        if is_new && is_problem {
-            let object = peerpod.object_ref(&());
-            let (type_, note) = (EventType::Warning, &ready.message);
+        // Some definitions do not keep the condition, and a namespace that is being deleted admits no event.
+        if is_problem {
+            tracing::warn!(peerpod = %key, "{text}");
+        } else {
+            tracing::info!(peerpod = %key, "{text}");
+        }
+        self.write(peerpod, std::slice::from_ref(&ready)).await?;
+        self.state(peerpod, |state| state.reported = Some(text));
+        if is_new {
+            let type_ = match is_problem {
+                true => EventType::Warning,
+                false => EventType::Normal,
+            };
+            let (object, note) = (peerpod.object_ref(&()), &ready.message);
             events::publish(&self.cluster, &object, type_, &ready.reason, note).await;
         }
         Ok(outcome)
@@ -138,6 +151,8 @@ impl PeerPodController {
         if !conditions(peerpod).is_empty() && !is_ending {
             self.write(peerpod, &[]).await?;
         }
+        let key = ObjectKey::of(peerpod);
+        self.states.with(&key, |state| state.reported = None);
         Ok(Outcome::Done)
     }
 

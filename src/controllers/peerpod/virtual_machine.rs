@@ -29,7 +29,7 @@ pub async fn describe(
     Ok(proof(&vm, owner, cluster_uid))
 }
 
-/// Whether the labels and annotations of the VM prove that it is the pod's. Whoever may edit a `PeerPod` can name any VM, so the proof is
+/// Whether the labels and annotations of the VM prove that it is the pod's. An account that may write PeerPods can name any VM, so the proof is
 /// at the VM.
 fn proof(vm: &PartialObjectMeta<VirtualMachine>, owner: &Owner, cluster_uid: &str) -> Instance {
     let pod = format!("{}/{}/{}", owner.namespace, owner.name, owner.uid);
@@ -50,15 +50,15 @@ fn proof(vm: &PartialObjectMeta<VirtualMachine>, owner: &Owner, cluster_uid: &st
     ))
 }
 
-/// Deletes the instance. Its guest shuts down, and the object remains until the children of the VM are gone.
+/// Deletes the instance. Its guest shuts down, and the object remains until the children of the VM are gone. Returns whether
+/// this request has deleted it.
 ///
 /// # Errors
 /// If the request fails.
-pub async fn delete(id: &VirtualMachineId, cluster: &Cluster) -> Result<(), Error> {
+pub async fn delete(id: &VirtualMachineId, cluster: &Cluster) -> Result<bool, Error> {
     let (writer, uid) = (Writer::new(cluster, &id.namespace), only_uid(&id.uid));
     let foreground = PropagationPolicy::Foreground;
     writer
         .delete_unstored::<VirtualMachine>(&id.name, uid, foreground)
         .await
-        .map(drop)
 }

@@ -29,9 +29,10 @@ fn decided(
     pod_has_ended: Option<bool>,
     instance: Option<Instance>,
 ) -> Decision {
-    let facts = Facts::of(&all[0], all.iter(), Duration::from_secs(seconds));
+    let facts = Facts::of(&all[0], all.iter());
     let read = Read {
         pod_has_ended,
+        waited: Duration::from_secs(seconds),
         instance,
     };
     decide(&facts, &read, &["vms".to_owned()])

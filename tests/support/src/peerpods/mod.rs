@@ -77,35 +77,33 @@ fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     peerpods.all(|(_, peerpod)| peerpod["metadata"]["deletionTimestamp"].is_null())
 }
 
-/// An instance is deleted only after its pod, and a `PeerPod` disappears only after its instance.
+/// An instance is deleted only after its pod, or if the pod has a younger `PeerPod`. A `PeerPod` disappears only after its instance, unless a
+/// person has abandoned it, or the younger one has the instance.
 fn judge(history: &History) -> Vec<String> {
     let (mut found, mut present) = (Vec::new(), BTreeSet::new());
     for entry in &history.history {
-        let name = |object: &Value| {
-            object["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let (kind, object) = (entry.kind, &entry.object);
+        let object = &entry.object;
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let has = |kind, name: &str| present.contains(&(kind, name.to_owned()));
         let instance = object["spec"]["instanceID"].as_str().unwrap_or_default();
-        let instance = instance.split('/').nth(1).unwrap_or_default().to_owned();
-        let is_shared = name(object) == "older";
-        if kind == "PeerPod"
-            && entry.deleted
-            && !is_shared
-            && present.contains(&("VirtualMachine", instance))
-        {
-            found.push(format!("a PeerPod is gone before its instance: {object}"));
-        }
-        let is_ending = object["metadata"]["deletionTimestamp"].is_string();
-        let has_pod = present.contains(&("Pod", "pod".to_owned()));
-        if kind == "VirtualMachine" && (is_ending || entry.deleted) && has_pod {
-            found.push(format!("an instance ends before its pod: {object}"));
+        let instance = instance.split('/').nth(1).unwrap_or_default();
+        let is_replaced = has("PeerPod", "two");
+        let is_abandoned = !object["metadata"]["annotations"][ABANDON].is_null();
+        let is_ending = entry.deleted || object["metadata"]["deletionTimestamp"].is_string();
+        match entry.kind {
+            "PeerPod" if entry.deleted && has("VirtualMachine", instance) => {
+                if !is_abandoned && !is_replaced {
+                    found.push(format!("a PeerPod is gone before its instance: {object}"));
+                }
+            }
+            "VirtualMachine" if is_ending && has("Pod", "pod") && !is_replaced => {
+                found.push(format!("an instance ends before its pod: {object}"));
+            }
+            _ => {}
         }
         match entry.deleted {
-            true => present.remove(&(kind, name(object))),
-            false => present.insert((kind, name(object))),
+            true => present.remove(&(entry.kind, name)),
+            false => present.insert((entry.kind, name)),
         };
     }
     found
@@ -119,21 +117,21 @@ fn create<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
             "spec": {"containers": [{"name": "main", "image": "main"}]},
         });
         let pod = run.cluster.make(&run.namespace, "Pod", pod).await;
-        let vm = instance(run, &pod).await;
+        let vm = instance(run, "vm-of-pod", &pod).await;
         peerpod(run, "one", &pod, &vm).await;
     }
     .boxed()
 }
 
 /// Creates the instance of a pod.
-async fn instance(run: &Run, pod: &Value) -> Value {
+async fn instance(run: &Run, name: &str, pod: &Value) -> Value {
     let request = http::Request::get("/api/v1/namespaces/kube-system").body(Vec::new());
     let system: Value = run.cluster.client.request(request.unwrap()).await.unwrap();
     let uid = |object: &Value| object["metadata"]["uid"].as_str().unwrap().to_owned();
     let vm = json!({
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
         "metadata": {
-            "name": "vm-of-pod",
+            "name": name,
             "labels": {"peerpod.vmoperator.jdrupes.org/cluster": uid(&system)},
             "annotations": {"peerpod.vmoperator.jdrupes.org/pod": format!("{}/pod/{}", run.namespace, uid(pod))},
         },
@@ -144,11 +142,8 @@ async fn instance(run: &Run, pod: &Value) -> Value {
 
 /// Creates a `PeerPod` as the cloud-api-adaptor does.
 async fn peerpod(run: &Run, name: &str, pod: &Value, vm: &Value) {
-    let id = format!(
-        "{}/vm-of-pod/{}",
-        run.namespace,
-        vm["metadata"]["uid"].as_str().unwrap()
-    );
+    let text = |field: &str| vm["metadata"][field].as_str().unwrap();
+    let id = format!("{}/{}/{}", run.namespace, text("name"), text("uid"));
     let owner = json!({
         "apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod["metadata"]["uid"], "controller": true,
         "blockOwnerDeletion": true,
@@ -181,25 +176,83 @@ fn delete_instance<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
+/// Creates a younger `PeerPod` of the pod, after the adaptor has started the pod again.
+async fn younger(run: &Run, is_same_instance: bool) {
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let get = |kind, name| run.cluster.get(&run.namespace, kind, name).unwrap();
+    let pod = get("Pod", "pod");
+    let vm = match is_same_instance {
+        true => get("VirtualMachine", "vm-of-pod"),
+        false => instance(run, "vm-of-younger", &pod).await,
+    };
+    peerpod(run, "two", &pod, &vm).await;
+}
+
+fn replace<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    younger(run, false).boxed()
+}
+
+fn share<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    younger(run, true).boxed()
+}
+
+/// Abandons the instance of a `PeerPod` that is being deleted.
+fn abandon<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        let peerpod = run.cluster.get(&run.namespace, "PeerPod", "one").unwrap();
+        let annotation = json!({"metadata": {"annotations": {ABANDON: peerpod["spec"]["instanceID"]}}});
+        let annotated = run.cluster.merge("PeerPod", &run.namespace, "one", "", annotation);
+        annotated.await.unwrap();
+    }
+    .boxed()
+}
+
+/// The annotation with which a person abandons an instance.
+const ABANDON: &str = "peerpod.vmoperator.jdrupes.org/abandon";
+
 const CREATED: &[Step] = &[Step::Act(create), Step::Start];
 
-const fn scenario(name: &'static str, steps: &'static [Step]) -> Scenario {
+const INSTANCE: Option<(&str, &str)> = Some(("VirtualMachine/vm-of-pod", "vm-of-pod"));
+const INSTANCE_OF_YOUNGER: Option<(&str, &str)> =
+    Some(("VirtualMachine/vm-of-younger", "vm-of-younger"));
+
+const fn scenario(
+    name: &'static str,
+    steps: &'static [Step],
+    says: Option<(&'static str, &'static str)>,
+) -> Scenario {
     Scenario {
         name,
         spec: "{}",
         before: CREATED,
         steps,
         ready: "",
-        says: None,
+        says,
     }
 }
 
 /// The scenarios.
 pub const SCENARIOS: &[Scenario] = &[
-    scenario("peerpod-ends", &[Step::Act(delete_pod)]),
-    scenario("peerpod-first", &[Step::Delete, Step::Act(delete_pod)]),
+    scenario("peerpod-ends", &[Step::Act(delete_pod)], None),
+    scenario(
+        "peerpod-first",
+        &[Step::Delete, Step::Act(delete_pod)],
+        None,
+    ),
     scenario(
         "instance-gone",
         &[Step::Act(delete_pod), Step::Act(delete_instance)],
+        None,
+    ),
+    scenario(
+        "instance-replaced",
+        &[Step::Act(replace)],
+        INSTANCE_OF_YOUNGER,
+    ),
+    scenario("instance-shared", &[Step::Act(share)], INSTANCE),
+    scenario(
+        "instance-abandoned",
+        &[Step::Delete, Step::Act(abandon)],
+        INSTANCE,
     ),
 ];
