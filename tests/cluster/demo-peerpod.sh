@@ -51,9 +51,9 @@ demo_peerpod() {
     title "a pod, its instance, and the PeerPod that the cloud-api-adaptor would write"
     typed kubectl apply -n "$NAMESPACE" -f examples/peerpod/pod.yaml
     cluster=$(uid_of namespace kube-system) pod=$(uid_of pod demo "$NAMESPACE")
-    apply_example virtual-machine.yaml "CLUSTER_UID=$cluster" "POD_UID=$pod"
+    apply_example virtual-machine.yaml "CLUSTER-UID=$cluster" "POD-UID=$pod"
     vm=$(uid_of vm "$PEERPOD_VM" "$NAMESPACE")
-    apply_example peerpod.yaml "VM_UID=$vm" "POD_UID=$pod"
+    apply_example peerpod.yaml "VM-UID=$vm" "POD-UID=$pod"
     VM=$PEERPOD_VM
     await Running 300
     await Booted 300

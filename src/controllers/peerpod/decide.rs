@@ -139,11 +139,7 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
                     "pod {} has not ended; the instance is deleted after its end",
                     owner.name
                 );
-                return wait(
-                    PeerPodReason::WaitingForPod,
-                    message,
-                    Some(POD_RECHECK),
-                );
+                return wait(PeerPodReason::WaitingForPod, message, Some(POD_RECHECK));
             }
             Some(true) => {}
         }
@@ -171,11 +167,7 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
                 "VirtualMachine {}/{} is being deleted",
                 id.namespace, id.name
             );
-            wait(
-                PeerPodReason::Deleting,
-                message,
-                Some(recheck(read.waited)),
-            )
+            wait(PeerPodReason::Deleting, message, Some(recheck(read.waited)))
         }
     }
 }
@@ -202,7 +194,9 @@ fn annotate(facts: &Facts) -> String {
 fn abandon(facts: &Facts) -> String {
     if facts.is_ending {
         let annotate = annotate(facts);
-        return format!("delete the instance by hand if it belongs to the PeerPod, then {annotate}");
+        return format!(
+            "delete the instance by hand if it belongs to the PeerPod, then {annotate}"
+        );
     }
     "correct the configuration of the cloud-api-adaptor before the pod ends".to_owned()
 }

@@ -1,6 +1,7 @@
 //! Each file in `examples/` is created on the API server, with values in place of its placeholders only. The operator then
 //! creates the objects of its VMs. No node and no volume exists, so no pod starts.
 
+use crate::apiserver::peerpods;
 use crate::apiserver::world::{TIMEOUT, World, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -15,7 +16,10 @@ use vm_operator::api::conditions::find;
 use vm_operator::api::vm::conditions;
 
 /// Values for placeholders.
-const VALUES: [(&str, &str); 3] = [
+const VALUES: [(&str, &str); 6] = [
+    ("<CLUSTER-UID>", "cluster"),
+    ("<POD-UID>", "pod"),
+    ("<VM-UID>", "vm"),
     ("<RUNNER-IMAGE>", "registry.example.org/vms/vm-runner:0.2.0"),
     (
         "<SSH-PUBLIC-KEY>",
@@ -154,6 +158,9 @@ async fn create(file: &str, text: &str) -> usize {
             world.namespace
         );
         world.shell(&command).unwrap();
+    }
+    if file.starts_with("peerpod/") {
+        drop(peerpods::install(&world).await);
     }
     let folder = tempfile::tempdir().unwrap();
     let filled = folder.path().join("example.yaml");

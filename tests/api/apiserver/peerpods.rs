@@ -17,9 +17,8 @@ fn peerpod(name: &str, instance: &str) -> PeerPod {
     serde_json::from_value(object).unwrap()
 }
 
-#[tokio::test]
-async fn objects_of_the_adaptor_are_admitted_and_keep_their_instance() {
-    let world = World::new("peerpods").await;
+/// Installs the definition, and returns the PeerPods of the namespace.
+pub async fn install(world: &World) -> Api<PeerPod> {
     let file = root().join("crds/peerpod/peerpods.confidentialcontainers.org.yaml");
     let text = std::fs::read_to_string(file).unwrap();
     let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
@@ -34,6 +33,13 @@ async fn objects_of_the_adaptor_are_admitted_and_keep_their_instance() {
         peerpods.list(&ListParams::default()).await.is_ok()
     })
     .await;
+    peerpods
+}
+
+#[tokio::test]
+async fn objects_of_the_adaptor_are_admitted_and_keep_their_instance() {
+    let world = World::new("peerpods").await;
+    let peerpods = install(&world).await;
     for (name, instance) in [("a", "i-12345678"), ("b", "")] {
         let object = peerpod(name, instance);
         peerpods

@@ -151,6 +151,8 @@ async fn an_event_names_the_field_of_a_vm_that_cannot_be_decoded_and_the_other_v
     let ctx = server.context();
     let mut stream = std::pin::pin!(watches::vms(&ctx));
     assert_eq!(stream.next().await.unwrap().name, "good");
+    // The loop calls this when the process becomes the leader.
+    ctx.undecodable[0].report_all(&ctx.scope.cluster);
     let published = async {
         while server.written.lock().unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;

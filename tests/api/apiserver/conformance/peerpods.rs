@@ -62,6 +62,17 @@ pub const PEERPODS: &[Call] = &[
         "peerpods/none",
         r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"another"}}"#,
     ),
+    (
+        "DELETE",
+        "peerpods/b",
+        r#"{"preconditions":{"uid":"another"},"propagationPolicy":"Background"}"#,
+    ),
+    (
+        "DELETE",
+        "peerpods/b",
+        r#"{"preconditions":{"uid":"UID(peerpods/b)"},"propagationPolicy":"Background"}"#,
+    ),
+    ("GET", "deployments/none", ""),
     ("DELETE", "peerpods/b", ""),
     (
         "POST",

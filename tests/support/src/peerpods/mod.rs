@@ -91,10 +91,13 @@ fn judge(history: &History) -> Vec<String> {
         let is_abandoned = !object["metadata"]["annotations"][ABANDON].is_null();
         let is_ending = entry.deleted || object["metadata"]["deletionTimestamp"].is_string();
         match entry.kind {
-            "PeerPod" if entry.deleted && has("VirtualMachine", instance) => {
-                if !is_abandoned && !is_replaced {
-                    found.push(format!("a PeerPod is gone before its instance: {object}"));
-                }
+            "PeerPod"
+                if entry.deleted
+                    && has("VirtualMachine", instance)
+                    && !is_abandoned
+                    && !is_replaced =>
+            {
+                found.push(format!("a PeerPod is gone before its instance: {object}"));
             }
             "VirtualMachine" if is_ending && has("Pod", "pod") && !is_replaced => {
                 found.push(format!("an instance ends before its pod: {object}"));
@@ -200,8 +203,11 @@ fn share<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 fn abandon<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async {
         let peerpod = run.cluster.get(&run.namespace, "PeerPod", "one").unwrap();
-        let annotation = json!({"metadata": {"annotations": {ABANDON: peerpod["spec"]["instanceID"]}}});
-        let annotated = run.cluster.merge("PeerPod", &run.namespace, "one", "", annotation);
+        let annotation =
+            json!({"metadata": {"annotations": {ABANDON: peerpod["spec"]["instanceID"]}}});
+        let annotated = run
+            .cluster
+            .merge("PeerPod", &run.namespace, "one", "", annotation);
         annotated.await.unwrap();
     }
     .boxed()
