@@ -206,14 +206,14 @@ fn id(facts: &Facts, namespaces: &[String]) -> Result<VirtualMachineId, (PeerPod
     let (provider, instance) = (&facts.provider, &facts.instance);
     if provider != names::PROVIDER_VIRTUAL_MACHINE {
         let message = format!(
-            "this controller does not know the provider {provider:?}; peerpod-ctrl of confidential containers deletes its instances. {}",
+            "this controller does not know the provider {provider:?}; peerpod-ctrl of confidential containers deletes its instances; {}",
             abandon(facts)
         );
         return Err((PeerPodReason::ProviderNotSupported, message));
     }
     let id: VirtualMachineId = instance.parse().map_err(|next| {
         let message = format!(
-            "the instance ID {instance:?} is malformed; {next}. {}",
+            "the instance ID {instance:?} is malformed: {next}; {}",
             abandon(facts)
         );
         (PeerPodReason::InstanceIDInvalid, message)
