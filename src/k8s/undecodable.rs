@@ -6,8 +6,7 @@
 use crate::k8s::cluster::Cluster;
 use crate::k8s::events;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::watch::Namespaces;
-use crate::k8s::watch::{Guarded, NamespacedObject, filter_map, listed_in};
+use crate::k8s::watch::{Guarded, NamespacedObject, Namespaces, filter_map, listed_in};
 use futures::Stream;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -143,12 +142,15 @@ impl Undecodable {
             Err(invalid) => invalid,
         };
         let metadata = invalid.metadata.clone();
-        if self.is_leader.load(Ordering::Relaxed) && cluster.leadership.leads() {
+        if self.is_leader.load(Ordering::Relaxed) {
             tokio::spawn(self.clone().report(invalid.clone(), cluster.clone()));
         }
         if self.effect.is_some() {
             self.lock()
                 .insert(ObjectKey::of_metadata(&metadata), invalid);
+        } else {
+            let (kind, object) = (&self.resource.kind, ObjectKey::of_metadata(&metadata));
+            tracing::error!(%kind, %object, error = %invalid.error, "the operator cannot decode this object and ignores its spec and status; correct the field that the error names");
         }
         Err(Box::new(metadata))
     }

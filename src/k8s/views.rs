@@ -207,6 +207,12 @@ impl PodView {
             .iter()
             .find(|condition| condition.type_ == type_ && condition.status == "True")
     }
+
+    /// Whether all containers have ended, and none starts again.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
 }
 
 /// A Service.

@@ -164,6 +164,24 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Returns the object with that name, if it exists, and applies the response to the cache.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn find_into<K, V>(
+        &self,
+        cache: &Cache<V>,
+        name: &str,
+    ) -> Result<Option<Arc<V>>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: Resource + DeserializeOwned,
+    {
+        let writing = cache.writing();
+        let found = self.find::<K, V>(name).await?;
+        Ok(found.map(|found| writing.answered(found)))
+    }
+
     /// Patches the object. A strategic patch merges lists of built-in kinds by the keys of their items.
     ///
     /// # Errors
@@ -349,11 +367,7 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = ()> + Clone + 'static,
         V: DeserializeOwned + Into<K>,
     {
-        let params = DeleteParams {
-            preconditions: Some(preconditions),
-            propagation_policy: Some(propagation),
-            ..DeleteParams::default()
-        };
+        let params = propagated(preconditions, propagation);
         let left = self.send_delete::<K, V>(name, &params).await?;
         Ok(left
             .map(|left| left.map(|left| store.answered(left.into())))
@@ -370,11 +384,7 @@ impl<'a> Writer<'a> {
         preconditions: Preconditions,
         propagation: PropagationPolicy,
     ) -> Result<bool, Error> {
-        let params = DeleteParams {
-            preconditions: Some(preconditions),
-            propagation_policy: Some(propagation),
-            ..DeleteParams::default()
-        };
+        let params = propagated(preconditions, propagation);
         let left = self.send_delete::<K, PartialObjectMeta<K>>(name, &params);
         Ok(left.await?.is_some())
     }
@@ -401,6 +411,15 @@ impl<'a> Writer<'a> {
             Err(error) if error.is_absence() || error.code() == Some(409) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// The parameters of a deletion with that propagation.
+fn propagated(preconditions: Preconditions, propagation: PropagationPolicy) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(preconditions),
+        propagation_policy: Some(propagation),
+        ..DeleteParams::default()
     }
 }
 

@@ -80,7 +80,7 @@ impl ControllerSet for VmSet {
             match controller {
                 ControllerName::Vm => start_vm(settings, start),
                 ControllerName::Pool => start_pool(start),
-                // `one_set` refuses controllers of other sets.
+                // `one_set` rejects controllers of other sets.
                 ControllerName::PeerPod => {}
             }
         }

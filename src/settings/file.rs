@@ -2,9 +2,8 @@
 
 use crate::telemetry::logs::LogLevel;
 use crate::telemetry::metrics::Metrics;
-use serde::Deserialize;
-use serde::Deserializer;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::fmt;

@@ -13,8 +13,8 @@ pub mod metrics;
 mod report;
 mod virtual_machine;
 
-use crate::api::PeerPod;
 use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
+use crate::api::{PeerPod, VirtualMachine};
 use crate::controllers::peerpod::decide::{Decision, Instance, Read, Release, decide};
 use crate::controllers::peerpod::facts::{Facts, Owner, owner};
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
@@ -33,11 +33,11 @@ use crate::k8s::writer::{Writer, only_uid};
 use crate::settings::peerpod::PeerPodSettings;
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Config;
+use kube::{Resource, ResourceExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
@@ -157,7 +157,7 @@ impl PeerPodController {
         let writer = Writer::new(&self.cluster, &owner.namespace);
         let pod = writer.find::<Pod, PodView>(&owner.name).await?;
         let pod = pod.filter(|pod| pod.metadata.uid.as_ref() == Some(&owner.uid));
-        Ok(pod.is_none_or(|pod| matches!(&*pod.status.phase, "Succeeded" | "Failed")))
+        Ok(pod.is_none_or(|pod| pod.is_complete()))
     }
 
     async fn describe(&self, id: &VirtualMachineId, owner: &Owner) -> Result<Instance, Error> {
@@ -219,7 +219,8 @@ impl PeerPodController {
 
     /// Reports a request that the API server rejects, or whose kind it does not know. Other errors are retried.
     async fn failed(&self, peerpod: &PeerPod, error: Error) -> Result<Outcome, Error> {
-        let is_of_vm = matches!(&error, Error::Api { kind, .. } if **kind == *"VirtualMachine");
+        let is_of_vm =
+            matches!(&error, Error::Api { kind, .. } if **kind == *VirtualMachine::kind(&()));
         let (reason, next) = match error.code() {
             Some(403 | 422) => (
                 PeerPodReason::PermissionDenied,

@@ -9,7 +9,8 @@ use crate::controllers::pool::context::Context;
 use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::live::Version;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use crate::k8s::ownership::is_previous;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeSet;
@@ -152,13 +153,14 @@ fn held(assignment: &Assignment) -> Option<Held> {
 #[must_use]
 pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
     let owners = claim.owner_references();
-    let mut of_pools = owners
-        .iter()
-        .filter(|owner| owner.kind == VmPool::kind(&()) && owner.name == claim.spec.pool);
     let is_own = claim.spec.pool == pool.name_any();
-    let has_owner = of_pools.clone().any(|owner| owner.uid == uid(pool));
+    let is_of_pool = |owner: &OwnerReference| {
+        owner.kind == VmPool::kind(&()) && owner.name == claim.spec.pool && owner.uid == uid(pool)
+    };
+    let has_owner = owners.iter().any(is_of_pool);
     // The garbage collector deletes the assignments of a previous pool.
-    let is_of_previous = is_own && !has_owner && of_pools.next().is_some();
+    let is_of_previous =
+        is_own && !has_owner && owners.iter().any(|owner| is_previous(owner, pool));
     let annotations = claim.annotations();
     Claim {
         id: Version::of(claim),

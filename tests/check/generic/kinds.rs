@@ -6,7 +6,7 @@ use futures::stream::{BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::object::HasStatus;
 use kube::runtime::watcher::{self, Config, Event};
-use kube::{Api, Client, CustomResource, CustomResourceExt, Resource};
+use kube::{Api, CustomResource, CustomResourceExt, Resource};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -164,14 +164,6 @@ impl Kind for Site {
     }
 }
 
-pub async fn create_namespace(client: &Client, name: &str) {
-    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let request =
-        http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
-    let request = request.body(namespace.to_string().into_bytes()).unwrap();
-    client.request::<Value>(request).await.unwrap();
-}
-
 /// Whether each object has a status of its newest generation.
 pub fn are_settled(cluster: &Components, namespace: &str) -> bool {
     let is_settled =
@@ -197,7 +189,7 @@ pub fn judge(run: &History) -> Vec<String> {
         .collect()
 }
 
-const fn scenario(
+pub const fn scenario(
     name: &'static str,
     spec: &'static str,
     before: &'static [Step],

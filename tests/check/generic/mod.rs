@@ -164,7 +164,7 @@ const fn controller<K: Kind>(
         name: "a",
         follows,
         definitions: || vec![serde_json::to_string(&K::crd()).unwrap()],
-        prepare: |client| kinds::create_namespace(client, kinds::SECOND).boxed(),
+        prepare: |client| enumeration::create_namespace(client, kinds::SECOND).boxed(),
         start: start::<K>,
         is_settled: kinds::are_settled,
         is_reported: |_, _| false,

@@ -1,6 +1,6 @@
 //! The scenarios of the third kind, and its set in a process.
 
-use super::kinds::{self, SECOND};
+use super::kinds::{SECOND, scenario};
 use super::tenant::{Tenant, TenantSettings, Tenants};
 use axum::body::Body;
 use axum::http::Request;
@@ -34,7 +34,7 @@ static CONTROLLER: Controller = Controller {
     name: "a",
     follows: &["tenants", "configmaps"],
     definitions: || vec![serde_json::to_string(&Tenant::crd()).unwrap()],
-    prepare: |client| kinds::create_namespace(client, SECOND).boxed(),
+    prepare: |client| enumeration::create_namespace(client, SECOND).boxed(),
     start,
     is_settled: |cluster, namespace| {
         let tenant = cluster.get(namespace, "Tenant", "a");
@@ -112,23 +112,7 @@ fn undecodable() -> Value {
     json!({"apiVersion": "foreign.example.org/v1", "kind": "Tenant", "metadata": {"name": "b"}, "spec": {"size": "many"}})
 }
 
-const fn scenario(
-    name: &'static str,
-    before: &'static [Step],
-    steps: &'static [Step],
-    ready: &'static str,
-    says: Option<(&'static str, &'static str)>,
-) -> Scenario {
-    Scenario {
-        name,
-        spec: r#"{"size": 2}"#,
-        before,
-        steps,
-        ready,
-        says,
-    }
-}
-
+const SPEC: &str = r#"{"size": 2}"#;
 const CREATED: &[Step] = &[Step::Start, Step::Create];
 const LARGE: Step = Step::Patch(r#"{"spec": {"size": 9}}"#);
 const EMPTY: Step = Step::Patch(r#"{"spec": {"size": 0}}"#);
@@ -137,6 +121,7 @@ const QUOTA: &str = "ConfigMap/second/a";
 static SCENARIOS: &[Scenario] = &[
     scenario(
         "tenant",
+        SPEC,
         &[],
         CREATED,
         "Applied",
@@ -144,15 +129,17 @@ static SCENARIOS: &[Scenario] = &[
     ),
     scenario(
         "tenant-large",
+        SPEC,
         CREATED,
         &[LARGE],
         "Applied",
         Some((QUOTA, r#""size":"5""#)),
     ),
-    scenario("tenant-deleted", CREATED, &[Step::Delete], "", None),
-    scenario("tenant-empty", CREATED, &[EMPTY], "", None),
+    scenario("tenant-deleted", SPEC, CREATED, &[Step::Delete], "", None),
+    scenario("tenant-empty", SPEC, CREATED, &[EMPTY], "", None),
     scenario(
         "tenant-undecodable",
+        SPEC,
         CREATED,
         &[Step::Act(create_undecodable), LARGE],
         "Applied",
@@ -177,8 +164,8 @@ async fn set_waits_for_its_foreign_kind_and_names_the_command_of_its_owner() {
     let server = Server::new(1);
     timings::follow_virtual_clock(server.now());
     let client = server.client(NAMESPACE);
-    kinds::create_namespace(&client, NAMESPACE).await;
-    kinds::create_namespace(&client, SECOND).await;
+    enumeration::create_namespace(&client, NAMESPACE).await;
+    enumeration::create_namespace(&client, SECOND).await;
     let mut cluster = Cluster::new(client.clone(), Tenants::DEFINITION.manager);
     (cluster.now, cluster.instant) = (timings::now, timings::instant);
     (cluster.leadership, cluster.foreign) = (Leadership::waiting(), Tenants::DEFINITION.foreign);

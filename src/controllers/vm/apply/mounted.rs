@@ -29,13 +29,9 @@ pub(super) async fn mounted(
             name: name.clone(),
         };
         let present = if observed.name_conflicts.contains_key(&name) {
-            let writing = ctx.caches.claims.writing();
-            let live = ctx
-                .scope
-                .writer()
-                .find::<PersistentVolumeClaim, _>(&name)
-                .await?;
-            live.map(|live| writing.answered(live))
+            let (writer, claims) = (ctx.scope.writer(), &ctx.caches.claims);
+            let live = writer.find_into::<PersistentVolumeClaim, _>(claims, &name);
+            live.await?
         } else {
             ctx.caches.claims.get(&ctx.scope.key(&name))
         };

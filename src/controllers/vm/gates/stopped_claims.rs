@@ -5,7 +5,6 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::volumes::{DeletionEvidence, RecordedVolume};
 use crate::k8s::error::Error;
-use crate::k8s::views::ClaimView;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 /// Reads the PVCs of a VM whose pod has ended from the API server. The store of PVCs can be older than that of pods, so a deletion under
@@ -32,14 +31,10 @@ pub async fn confirm(mut observed: Observed, ctx: &Context) -> Result<Observed, 
         .filter(is_new)
         .filter(|_| had_pod)
     {
-        let writing = ctx.caches.claims.writing();
         let name = &recorded.volume.claim_name;
-        let live = ctx
-            .scope
-            .writer()
-            .find::<PersistentVolumeClaim, ClaimView>(name)
-            .await?;
-        recorded.present = live.map(|live| writing.answered(live));
+        let (writer, claims) = (ctx.scope.writer(), &ctx.caches.claims);
+        let live = writer.find_into::<PersistentVolumeClaim, _>(claims, name);
+        recorded.present = live.await?;
         recorded.evidence = None;
         recorded.evidence = recorded.next_evidence(State::Stopped, None);
     }

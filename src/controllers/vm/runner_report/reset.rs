@@ -9,7 +9,6 @@ use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
-use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -34,12 +33,13 @@ pub async fn reset_stopped_runner(observed: Observed, ctx: &Context) -> Result<O
 /// The observation with the pod as the API server has it. Stores can be old, so that the pod in them is a previous one. A runner
 /// does not repeat a report that was reset by mistake.
 async fn read_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
-    let (name, writing) = (observed.name(), ctx.caches.pods.writing());
-    let Some(pod) = ctx.scope.writer().find::<Pod, PodView>(&name).await? else {
+    let (writer, name) = (ctx.scope.writer(), observed.name());
+    let live = writer.find_into::<Pod, _>(&ctx.caches.pods, &name);
+    let Some(pod) = live.await? else {
         return Ok(observed);
     };
     Ok(Observed {
-        pod: Some(writing.answered(pod)),
+        pod: Some(pod),
         ..observed
     })
 }

@@ -52,7 +52,7 @@ impl PodView {
     /// Whether the pod or the VM's container has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+        self.is_complete()
             || self
                 .container()
                 .is_some_and(|container| container.state.terminated.is_some())

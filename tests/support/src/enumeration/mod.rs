@@ -33,6 +33,7 @@ use crate::layer::Layer;
 use crate::timings::{self, Timings};
 use futures::future::BoxFuture;
 use run::Run;
+use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
 use tokio::task::JoinHandle;
@@ -72,6 +73,18 @@ impl Controller {
     pub fn kind(&self) -> &'static str {
         self.kinds[0].kind
     }
+}
+
+/// Creates a namespace.
+///
+/// # Panics
+/// The API server rejects it.
+pub async fn create_namespace(client: &kube::Client, name: &str) {
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let request =
+        http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
+    let request = request.body(namespace.to_string().into_bytes()).unwrap();
+    client.request::<Value>(request).await.unwrap();
 }
 
 /// The cluster as a controller under test sees it.

@@ -13,13 +13,12 @@
 
 use super::run::Run;
 use super::simulated::Simulation;
-use super::{Case, Controller, Reference, Scenario, Verdict, number, selected};
+use super::{Case, Controller, Reference, Scenario, Verdict, create_namespace, number, selected};
 use crate::components::Cluster;
 use crate::final_state::difference;
 use crate::timings::Timings;
 use futures::StreamExt;
 use kube::Client;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Instant, SystemTime};
 
@@ -161,11 +160,7 @@ fn today() -> u64 {
 }
 
 async fn run(controller: &'static Controller, cluster: &Cluster, namespace: String) -> Run {
-    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-    let request =
-        http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
-    let request = request.body(body.to_string().into_bytes()).unwrap();
-    cluster.client.request::<Value>(request).await.unwrap();
+    create_namespace(&cluster.client, &namespace).await;
     Run::new(controller, cluster, namespace, Timings::real()).await
 }
 

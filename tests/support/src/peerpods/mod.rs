@@ -8,7 +8,6 @@ use crate::layer::Layer;
 use crate::timings::Timings;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use kube::Client;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -29,7 +28,7 @@ pub const CONTROLLER: Controller = Controller {
     name: "one",
     follows: &["peerpods"],
     definitions: install::definitions,
-    prepare,
+    prepare: |client| enumeration::create_namespace(client, "kube-system").boxed(),
     start,
     is_settled,
     // A denied request is reported, and sent again after a minute.
@@ -37,18 +36,6 @@ pub const CONTROLLER: Controller = Controller {
     reports: |_, _, _| false,
     judge,
 };
-
-fn prepare(client: &Client) -> BoxFuture<'_, ()> {
-    async {
-        let namespace =
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}});
-        let request =
-            http::Request::post("/api/v1/namespaces").header("Content-Type", "application/json");
-        let request = request.body(namespace.to_string().into_bytes());
-        client.request::<Value>(request.unwrap()).await.unwrap();
-    }
-    .boxed()
-}
 
 fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let cluster = enumeration::cluster(layer, namespace, timings, MANAGER);
