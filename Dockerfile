@@ -1,7 +1,8 @@
-# The two images of this project:
+# The three images of this project:
 #
-#   podman build --target operator -t localhost/vm-operator:0.2.0 .
-#   podman build --target runner   -t localhost/vm-runner:0.2.0 .
+#   podman build --target operator      -t localhost/vm-operator:0.2.0 .
+#   podman build --target runner        -t localhost/vm-runner:0.2.0 .
+#   podman build --target load-balancer -t localhost/vm-load-balancer:0.2.0 .
 #
 # The first stage compiles both programs. Where they exist already, a directory that holds vm-operator and vm-runner takes
 # its place: --build-context build=<directory> (tests/cluster/images does so); the compiler's image is then never pulled.
@@ -91,3 +92,42 @@ ARG REVISION=unknown
 LABEL org.opencontainers.image.revision="${REVISION}"
 USER 107:107
 ENTRYPOINT ["/usr/local/bin/vm-runner"]
+
+
+FROM docker.io/library/debian:trixie-slim AS haproxy
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends haproxy
+# HAProxy and its libraries go into /image, without a shell and without a package manager, as in the stage qemu.
+RUN set -eu; \
+    program=/usr/sbin/haproxy; \
+    libraries=$(ldd $program | sed -n 's|^.* => /lib/\(.*\) (.*|/usr/lib/\1|p; s|^.* => \(/usr/.*\) (.*|\1|p' | sort -u); \
+    mkdir -p /image; cd /image; \
+    mkdir -p dev etc proc run sys usr/bin usr/lib64 usr/local/etc/haproxy usr/sbin var/lib/dpkg/status.d; \
+    mkdir -m 1777 tmp; \
+    for d in bin lib lib64 sbin; do ln -s usr/$d $d; done; \
+    cp -L --preserve=mode,timestamps --parents $program $libraries /usr/lib64/ld-linux-x86-64.so.2 .; \
+    printf '%s\n' root:x:0:0:root:/:/nonexistent nobody:x:65534:65534:nobody:/:/nonexistent > etc/passwd; \
+    printf '%s\n' root:x:0: nogroup:x:65534: > etc/group; \
+    packages=$(find usr -type f | while read -r f; do dpkg-query -S "/$f" || dpkg-query -S "$(readlink -f "/$f")" || dpkg-query -S "/${f#usr/}"; done 2>/dev/null | cut -d: -f1 | sort -u); \
+    for p in $packages; do \
+        dpkg-query -s "$p" > "var/lib/dpkg/status.d/$p"; \
+        cp -L --parents "/usr/share/doc/$p/copyright" .; \
+    done; \
+    chroot . /usr/lib64/ld-linux-x86-64.so.2 --list $program > /dev/null
+
+
+FROM scratch AS load-balancer
+ARG VERSION=0.2.0
+LABEL org.opencontainers.image.title="vm-load-balancer" \
+      org.opencontainers.image.description="HAProxy in front of the hosts of a SIPCluster" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="GPL-2.0-or-later AND LGPL-2.1-or-later"
+ENV PATH=/usr/sbin:/usr/bin
+COPY --from=haproxy /image /
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
+USER 65534:65534
+# HAProxy finishes its open connections, and then ends.
+STOPSIGNAL SIGUSR1
+ENTRYPOINT ["haproxy"]
+CMD ["-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]

@@ -8,7 +8,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo demo-down
-demo: ## From nothing to a running VM on a local cluster (CLUSTER=current REGISTRY=…: on the cluster of KUBECONFIG; DEMO=peerpod: a PeerPod)
+demo: ## From nothing to a running VM on a local cluster (CLUSTER=current REGISTRY=…: on the cluster of KUBECONFIG; DEMO=peerpod: a PeerPod; DEMO=sip: a SIPCluster)
 	@tests/cluster/demo up
 demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down

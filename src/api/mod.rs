@@ -1,4 +1,4 @@
-//! (pure) The kinds `VirtualMachine`, `VmReport`, `VmPool`, `VmAssignment` and `PeerPod`, and the contract between operator and runner.
+//! (pure) The kinds `VirtualMachine`, `VmReport`, `VmPool`, `VmAssignment`, `PeerPod` and `SIPCluster`, and the contract between operator and runner.
 //!
 //! | module | content |
 //! |---|---|
@@ -9,8 +9,10 @@
 //! | [`logging`] | the parts of Java's logging configuration that have an effect |
 //! | [`peerpod`] | the kind `PeerPod` of confidential containers |
 //! | [`pool`] | the kinds `VmPool` and `VmAssignment` |
+//! | [`metal3`] | the kind `BareMetalHost` of Metal3: the fields that the project reads |
 //! | [`quantity`] | sizes |
 //! | [`report`] | the kind `VmReport`: the report of a runner |
+//! | [`sip`] | the kind `SIPCluster` of Airship |
 
 /// Declares constants, and a list with value and documentation of each. `docs/reference.md` is generated from the list.
 macro_rules! listed {
@@ -24,16 +26,19 @@ macro_rules! listed {
 pub mod conditions;
 pub mod diagnosis;
 pub mod logging;
+pub mod metal3;
 pub mod peerpod;
 pub mod pool;
 pub mod quantity;
 pub mod report;
 pub mod runner;
+pub mod sip;
 pub mod vm;
 
 pub use peerpod::PeerPod;
 pub use pool::{VmAssignment, VmPool};
 pub use report::{VmReport, VmReportSpec, VmReportStatus};
+pub use sip::SIPCluster;
 pub use vm::{VirtualMachine, VirtualMachineSpec, VirtualMachineStatus};
 
 /// Bytes as text: two lower-case hexadecimal digits for each.

@@ -2,4 +2,5 @@
 
 pub mod peerpod;
 pub mod pool;
+pub mod sip;
 pub mod vm;

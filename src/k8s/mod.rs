@@ -7,10 +7,12 @@
 //! | `controller`, `queue` | the trait `Reconciler`, the loop that runs it, and the metrics of its queue |
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `forbidden`, `undecodable`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
-//! | `views`, `ownership`, `live` | fields of Kubernetes' own kinds, the owners of objects, checks against the API server |
+//! | `views`, `ownership`, `applied`, `live` | fields of Kubernetes' own kinds, the owners of objects, applied fields, checks against the API server |
 //! | `writer`, `finalizer`, `events`, `error`, `rejection` | writes, events, errors, and requests that the API server rejects |
 //! | `leader` | leader election |
 
+#[cfg(feature = "operator")]
+pub mod applied;
 pub mod client;
 #[cfg(feature = "operator")]
 pub mod cluster;

@@ -7,8 +7,8 @@
 //! |---|---|
 //! | a page of the list fails | an error; the list starts again after a delay |
 //! | the connection of a watch closes or fails | the watch continues from the last event; after an error with a delay |
-//! | a watch, or its request, is answered with 410 or 403 | an error; the list starts again after a delay |
-//! | repeated failures | the delays grow until a list is complete or an event arrives; after a 410 or 403, until an event arrives |
+//! | a watch, or its request, is answered with 410, 404 or 403 | an error; the list starts again after a delay |
+//! | repeated failures | the delays grow until a list is complete or an event arrives; after these answers, until an event arrives |
 //!
 //! [`Deadlines`](crate::k8s::client::timeout::Deadlines) detects a server that never responds; kube detects a watch
 //! without events.
@@ -162,7 +162,7 @@ struct RestartingWatch<K, F> {
     backoff: WatchBackoff,
     /// The delay before the next request.
     delay: Option<Duration>,
-    /// The watch that followed the last list was answered with 410 or 403.
+    /// The watch that followed the last list was answered with 410, 404 or 403.
     is_expired: bool,
 }
 
@@ -377,11 +377,12 @@ pub fn is_unreadable(error: &Error) -> bool {
     matches!(error, Error::WatchFailed(kube::Error::SerdeError(_)))
 }
 
-/// Whether the API server no longer has the events since the last one.
+/// Whether the API server no longer has the events since the last one, or no longer knows the kind. If it knows the kind again, only a new
+/// list shows it.
 fn is_expired(error: &Error) -> bool {
     match error {
         Error::WatchError(status) | Error::WatchStartFailed(kube::Error::Api(status)) => {
-            status.code == 410
+            matches!(status.code, 404 | 410)
         }
         _ => false,
     }

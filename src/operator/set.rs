@@ -23,6 +23,8 @@ pub enum ControllerName {
     /// Cloud instances of the pods of confidential containers.
     #[value(name = "peerpod")]
     PeerPod,
+    /// Hosts and services of tenant clusters.
+    Sip,
 }
 
 /// A set of controllers.

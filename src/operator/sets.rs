@@ -5,11 +5,14 @@
 
 use crate::api;
 use crate::api::peerpod;
+use crate::api::sip;
 use crate::controllers::peerpod::PeerPodController;
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
 use crate::controllers::pool;
 use crate::controllers::pool::metrics::PoolMetrics;
 use crate::controllers::pool::orphans::Orphans;
+use crate::controllers::sip::SipController;
+use crate::controllers::sip::metrics::SipMetrics;
 use crate::controllers::vm;
 use crate::controllers::vm::metrics::VirtualMachineMetrics;
 use crate::k8s::cluster::ForeignKind;
@@ -18,16 +21,22 @@ use crate::operator::run::{self, Run};
 use crate::operator::set::{ControllerName, ControllerSet, SetDefinition, Start};
 use crate::settings::Settings;
 use crate::settings::peerpod::PeerPodSettings;
+use crate::settings::sip::SipSettings;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use std::sync::Arc;
 
 /// All sets.
-pub const SETS: &[SetDefinition] = &[VmSet::DEFINITION, PeerPodSet::DEFINITION];
+pub const SETS: &[SetDefinition] = &[
+    VmSet::DEFINITION,
+    PeerPodSet::DEFINITION,
+    SipSet::DEFINITION,
+];
 
 /// Runs the selected controllers, which belong to one set.
 pub(super) async fn operate(run: Run) -> Result<(), Fatal> {
     match one_set(SETS, &run.controllers)?.name {
         peerpod::names::MANAGER => run::operate::<PeerPodSet>(run).await,
+        sip::names::MANAGER => run::operate::<SipSet>(run).await,
         _ => run::operate::<VmSet>(run).await,
     }
 }
@@ -81,7 +90,7 @@ impl ControllerSet for VmSet {
                 ControllerName::Vm => start_vm(settings, start),
                 ControllerName::Pool => start_pool(start),
                 // `one_set` rejects controllers of other sets.
-                ControllerName::PeerPod => {}
+                ControllerName::PeerPod | ControllerName::Sip => {}
             }
         }
     }
@@ -135,6 +144,41 @@ impl ControllerSet for PeerPodSet {
         let controller = PeerPodController::new(cluster, namespace, settings.clone());
         controller.register(&mut start.pages.registry);
         let changes = controller.watch();
+        start.run(Arc::new(controller), changes);
+    }
+}
+
+/// Hosts and services of tenant clusters.
+pub struct SipSet;
+
+impl ControllerSet for SipSet {
+    type Settings = SipSettings;
+
+    const DEFINITION: SetDefinition = SetDefinition {
+        name: sip::names::MANAGER,
+        lease: sip::names::LEASE,
+        folder: "sip",
+        controllers: &[ControllerName::Sip],
+        manager: crate::controllers::sip::MANAGER,
+        definitions: || vec![sip::crd()],
+        metrics: |metrics| drop(metrics.of::<SipMetrics>()),
+        foreign: &[
+            ForeignKind {
+                plural: "sipclusters",
+                install: "kubectl apply -f crds/sip/",
+            },
+            ForeignKind {
+                plural: "baremetalhosts",
+                install: "install the baremetal-operator of Metal3, whose manifests contain it",
+            },
+        ],
+    };
+
+    fn start(_: &[ControllerName], settings: &SipSettings, start: &mut Start) {
+        let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
+        let controller = SipController::new(cluster, namespace, settings.clone());
+        controller.register(&mut start.pages.registry);
+        let changes = controller.watch(&mut start.tasks);
         start.run(Arc::new(controller), changes);
     }
 }

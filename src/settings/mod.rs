@@ -7,6 +7,7 @@
 mod file;
 mod limits;
 pub mod peerpod;
+pub mod sip;
 #[cfg(test)]
 mod tests;
 

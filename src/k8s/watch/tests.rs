@@ -161,6 +161,8 @@ async fn a_watch_that_cannot_go_on_begins_with_a_new_list() {
     for error in [
         Error::WatchError(expired),
         Error::WatchStartFailed(failed(410)),
+        // The definition of the kind was missing.
+        Error::WatchStartFailed(failed(404)),
         // The permission may be gone, so that the list must not remain.
         Error::WatchStartFailed(failed(403)),
     ] {
@@ -177,7 +179,7 @@ async fn a_watch_that_cannot_go_on_begins_with_a_new_list() {
 
 #[tokio::test(start_paused = true)]
 async fn any_other_error_is_left_to_the_watcher() {
-    let errors = [400, 404, 422, 429, 500].map(|code| Error::WatchStartFailed(failed(code)));
+    let errors = [400, 422, 429, 500].map(|code| Error::WatchStartFailed(failed(code)));
     for error in
         errors
             .into_iter()

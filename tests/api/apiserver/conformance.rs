@@ -5,6 +5,7 @@
 mod calls;
 mod peerpods;
 mod pools;
+mod sip;
 
 use calls::{CONFIG_MAPS, CUSTOM, LISTS, OTHERS, PODS, REPORTS, WATCHED};
 use http::Request;
@@ -14,6 +15,7 @@ use kube::client::Body;
 use peerpods::PEERPODS;
 use pools::POOLS;
 use serde_json::{Value, json};
+use sip::SIP_CLUSTERS;
 use std::time::Duration;
 use support::install;
 
@@ -29,6 +31,8 @@ fn path(resource: &str) -> String {
     let group = match resource.split(['/', '?']).next() {
         Some("vms" | "vmreports" | "vmpools" | "vmassignments") => "apis/vmoperator.jdrupes.org/v1",
         Some("peerpods") => "apis/confidentialcontainers.org/v1alpha1",
+        Some("sipclusters") => "apis/airship.airshipit.org/v1",
+        Some("baremetalhosts") => "apis/metal3.io/v1alpha1",
         Some("namespaces") => return format!("/api/v1/{resource}"),
         Some("deployments") => "apis/apps/v1",
         Some("leases") => "apis/coordination.k8s.io/v1",
@@ -242,6 +246,7 @@ async fn the_server_in_memory_answers_as_a_real_one() {
         REPORTS,
         POOLS,
         PEERPODS,
+        SIP_CLUSTERS,
         LISTS,
     ]
     .into_iter()

@@ -4,9 +4,10 @@ use crate::apiserver::world::{World, root};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::Api;
 use serde_json::{Value, json};
-use vm_operator::api::peerpod::names;
 use vm_operator::api::vm::conditions;
+use vm_operator::api::{peerpod, sip};
 use vm_operator::settings::peerpod::PeerPodSettings;
+use vm_operator::settings::sip::SipSettings;
 use vm_operator::settings::{Section, Settings};
 
 /// The directories for `kubectl apply -k`: the cluster's part, additions to the operator, the overlays.
@@ -19,6 +20,7 @@ pub fn kustomizations() -> Vec<String> {
         "deploy/cluster",
         "deploy/device-plugin",
         "deploy/peerpod",
+        "deploy/sip",
         "examples/takeover",
     ];
     overlays.chain(others.map(str::to_owned)).collect()
@@ -128,10 +130,12 @@ async fn every_overlay_is_admitted() {
                 .await
                 .unwrap_or_else(|e| panic!("{overlay}: {}: {e}", object["kind"]));
             if let Some(settings) = object["data"]["config.yaml"].as_str() {
-                let is_of_peerpods = object["metadata"]["name"] == names::MANAGER;
-                let notes = match is_of_peerpods {
-                    true => PeerPodSettings::parse(settings, &overlay).unwrap().1,
-                    false => Settings::parse(settings, &overlay).unwrap().1,
+                let notes = match object["metadata"]["name"].as_str().unwrap() {
+                    peerpod::names::MANAGER => {
+                        PeerPodSettings::parse(settings, &overlay).unwrap().1
+                    }
+                    sip::names::MANAGER => SipSettings::parse(settings, &overlay).unwrap().1,
+                    _ => Settings::parse(settings, &overlay).unwrap().1,
                 };
                 assert!(notes.is_empty(), "{overlay}: {notes:?}");
             }

@@ -2,6 +2,7 @@
 //! creates the objects of its VMs. No node and no volume exists, so no pod starts.
 
 use crate::apiserver::peerpods;
+use crate::apiserver::sip;
 use crate::apiserver::world::{TIMEOUT, World, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +17,9 @@ use vm_operator::api::conditions::find;
 use vm_operator::api::vm::conditions;
 
 /// Values for placeholders.
-const VALUES: [(&str, &str); 6] = [
+const VALUES: [(&str, &str); 8] = [
+    ("<ADDRESS>", "10.0.0.1"),
+    ("<HOST>", "host-1"),
     ("<CLUSTER-UID>", "cluster"),
     ("<POD-UID>", "pod"),
     ("<VM-UID>", "vm"),
@@ -161,6 +164,9 @@ async fn create(file: &str, text: &str) -> usize {
     }
     if file.starts_with("peerpod/") {
         drop(peerpods::install(&world).await);
+    }
+    if file.starts_with("sip") {
+        drop(sip::install(&world).await);
     }
     let folder = tempfile::tempdir().unwrap();
     let filled = folder.path().join("example.yaml");

@@ -47,6 +47,7 @@ mod ratcheting;
 mod reports;
 mod services;
 mod settings;
+mod sip;
 mod status;
 mod user_roles;
 pub mod world;

@@ -12,6 +12,7 @@ use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
 use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
+use vm_operator::controllers::sip::metrics::SipMetrics;
 use vm_operator::telemetry::metrics::Metrics;
 
 /// The account of Prometheus in the manifests of kube-prometheus.
@@ -236,12 +237,16 @@ async fn operator_serves_the_conditions_of_each_vm() {
     let (_, text) = answer.split_once("\r\n\r\n").unwrap();
     let folder = root().join(".cache/scrapes");
     std::fs::create_dir_all(&folder).unwrap();
-    // The controller of PeerPods runs in a process of its own.
+    // The controllers of PeerPods and SIPClusters run in processes of their own.
     let metrics = Metrics::default();
     drop(metrics.of::<PeerPodMetrics>());
-    let peerpods = metrics.text();
-    let peerpods = peerpods.lines().filter(|line| line.contains("peerpod"));
-    let peerpods: String = peerpods.map(|line| format!("{line}\n")).collect();
-    let text = text.replace("# EOF", &format!("{peerpods}# EOF"));
+    let sip = metrics.of::<SipMetrics>();
+    sip.cluster("ReconciliationSucceeded");
+    sip.hosts("ControlPlane", 1);
+    let others = metrics.text();
+    let is_own = |line: &&str| ["peerpod_", "sip_"].iter().any(|own| line.contains(own));
+    let others = others.lines().filter(is_own);
+    let others: String = others.map(|line| format!("{line}\n")).collect();
+    let text = text.replace("# EOF", &format!("{others}# EOF"));
     std::fs::write(folder.join("operator.prom"), text).unwrap();
 }

@@ -1,8 +1,7 @@
 //! The definition of PeerPods on a real API server.
 
-use crate::apiserver::world::{World, eventually, root};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use crate::apiserver::world::World;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use vm_operator::api::PeerPod;
 
@@ -19,21 +18,10 @@ fn peerpod(name: &str, instance: &str) -> PeerPod {
 
 /// Installs the definition, and returns the PeerPods of the namespace.
 pub async fn install(world: &World) -> Api<PeerPod> {
-    let file = root().join("crds/peerpod/peerpods.confidentialcontainers.org.yaml");
-    let text = std::fs::read_to_string(file).unwrap();
-    let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
-    let crds = Api::<CustomResourceDefinition>::all(world.client.clone());
-    let params = PatchParams::apply("test").force();
-    let name = crd.metadata.name.clone().unwrap();
-    crds.patch(&name, &params, &Patch::Apply(&crd))
-        .await
-        .unwrap();
-    let peerpods = Api::<PeerPod>::namespaced(world.client.clone(), &world.namespace);
-    eventually("PeerPods are served", async || {
-        peerpods.list(&ListParams::default()).await.is_ok()
-    })
-    .await;
-    peerpods
+    world
+        .define("crds/peerpod/peerpods.confidentialcontainers.org.yaml")
+        .await;
+    Api::namespaced(world.client.clone(), &world.namespace)
 }
 
 #[tokio::test]

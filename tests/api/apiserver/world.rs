@@ -7,7 +7,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::{Body, ClientBuilder};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Client, Config};
+use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -174,6 +174,24 @@ impl World {
     }
 
     /// Dry-runs the creation of the object in the test's namespace.
+    /// Installs the definition in that file, and waits until it is served.
+    pub async fn define(&self, file: &str) {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let crd: CustomResourceDefinition = serde_saphyr::from_str(&text).unwrap();
+        let crds = Api::<CustomResourceDefinition>::all(self.client.clone());
+        let (name, params) = (crd.name_any(), PatchParams::apply("test").force());
+        crds.patch(&name, &params, &Patch::Apply(&crd))
+            .await
+            .unwrap();
+        let (group, version) = (&crd.spec.group, &crd.spec.versions[0].name);
+        let path = format!("/apis/{group}/{version}/{}", crd.spec.names.plural);
+        eventually(&format!("{name} is served"), async || {
+            let list = http::Request::get(&path).body(Vec::new()).unwrap();
+            self.client.request_text(list).await.is_ok()
+        })
+        .await;
+    }
+
     pub async fn dry_run_apply(&self, object: &Value) -> Result<DynamicObject, kube::Error> {
         let mut object = object.clone();
         object["metadata"]["namespace"] = self.namespace.clone().into();

@@ -24,6 +24,7 @@ use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
 use vm_operator::controllers::pool::metrics::PoolMetrics;
+use vm_operator::controllers::sip::metrics::SipMetrics;
 use vm_operator::controllers::vm::metrics::VirtualMachineMetrics;
 use vm_operator::controllers::vm::objects::{self, Objects};
 use vm_operator::controllers::vm::observe::Observed;
@@ -256,6 +257,9 @@ fn sample_metrics() -> Metrics {
     vms.info.set_source(move |sample| sample(&info, 1));
     vms.restarts.set_source(move |sample| sample(&vm, 0));
     metrics.of::<PeerPodMetrics>().released("Deleted");
+    let sip = metrics.of::<SipMetrics>();
+    sip.cluster("ReconciliationSucceeded");
+    sip.hosts("ControlPlane", 1);
     let pools = metrics.of::<PoolMetrics>();
     pools.set_vms("desktops", "free", 1);
     pools.set_waiting("desktops", 0);

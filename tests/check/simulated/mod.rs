@@ -5,6 +5,7 @@ use support::enumeration::number;
 use support::enumeration::simulated::{self, Simulation};
 use support::peerpods;
 use support::pools;
+use support::sip;
 use support::vms;
 
 #[test]
@@ -26,6 +27,11 @@ fn every_fault_at_every_call_of_pools_leads_to_the_same_end() {
 #[test]
 fn every_fault_at_every_call_of_peerpods_leads_to_the_same_end() {
     simulated::check(&peerpods::CONTROLLER, peerpods::SCENARIOS);
+}
+
+#[test]
+fn every_fault_at_every_call_of_sip_clusters_leads_to_the_same_end() {
+    simulated::check(&sip::CONTROLLER, sip::SCENARIOS);
 }
 
 /// kube's recorder writes real time into events, and into their names.

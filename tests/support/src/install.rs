@@ -7,7 +7,7 @@ use std::time::Duration;
 const OUR_GROUP: &str = "vmoperator.jdrupes.org";
 
 /// Folder below `crds/`, plural name, group and version of each kind.
-const KINDS: [(&str, &str, &str, &str); 5] = [
+const KINDS: [(&str, &str, &str, &str); 7] = [
     ("", "vms", OUR_GROUP, "v1"),
     ("", "vmreports", OUR_GROUP, "v1"),
     ("", "vmpools", OUR_GROUP, "v1"),
@@ -18,9 +18,11 @@ const KINDS: [(&str, &str, &str, &str); 5] = [
         "confidentialcontainers.org",
         "v1alpha1",
     ),
+    ("sip", "sipclusters", "airship.airshipit.org", "v1"),
+    ("../tests/metal3", "baremetalhosts", "metal3.io", "v1alpha1"),
 ];
 
-/// The YAML of the definitions.
+/// The YAML of the definitions, of this project and of Metal3.
 ///
 /// # Panics
 /// A file cannot be read.

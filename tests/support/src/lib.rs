@@ -29,6 +29,7 @@ pub mod pages;
 pub mod provenance;
 pub mod real;
 pub mod signal;
+pub mod sip;
 pub mod web;
 
 #[cfg(feature = "operator")]

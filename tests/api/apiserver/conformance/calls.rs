@@ -531,5 +531,10 @@ pub const WATCHED: &[&str] = &[
     "vmpools?",
     "vmassignments?",
     "peerpods?",
+    "sipclusters?",
+    "baremetalhosts?",
+    "deployments?",
+    "deployments?labelSelector=l%3D1&",
+    "pods?labelSelector=l%3D1&",
     "leases?",
 ];

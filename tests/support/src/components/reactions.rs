@@ -51,6 +51,7 @@ impl Cluster {
         match kind {
             "PersistentVolumeClaim" => self.bind_volume(&namespace, &object).await,
             "Pod" => self.run_pod(&namespace, &object).await,
+            "Deployment" => self.run_deployment(&namespace, &object).await,
             _ => {}
         }
     }
@@ -153,6 +154,30 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    /// Reports that all pods of the Deployment run. It has none.
+    async fn run_deployment(&self, namespace: &str, deployment: &Value) {
+        let (generation, replicas) = (
+            &deployment["metadata"]["generation"],
+            &deployment["spec"]["replicas"],
+        );
+        if deployment["status"]["observedGeneration"] == *generation {
+            return;
+        }
+        let status = json!({
+            "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas,
+        });
+        let name = deployment["metadata"]["name"].as_str().unwrap();
+        let _ = self
+            .merge(
+                "Deployment",
+                namespace,
+                name,
+                "status",
+                json!({"status": status}),
+            )
+            .await;
     }
 
     async fn run_pod(&self, namespace: &str, pod: &Value) {

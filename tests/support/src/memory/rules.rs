@@ -80,6 +80,12 @@ pub fn default(resource: &Resource, object: &mut Value) {
         }
         "Secret" => default_secret(object),
         "Service" => default_service(object),
+        "Deployment" => {
+            let spec = &mut object["spec"];
+            fill(spec, "progressDeadlineSeconds", 600);
+            fill(spec, "revisionHistoryLimit", 10);
+            default_pod_spec(&mut spec["template"]["spec"]);
+        }
         "StorageClass" => {
             fill(object, "reclaimPolicy", "Delete");
             fill(object, "volumeBindingMode", "Immediate");
@@ -212,6 +218,8 @@ fn default_service(service: &mut Value) {
     fill(spec, "internalTrafficPolicy", "Cluster");
     if spec["type"] == "LoadBalancer" {
         fill(spec, "allocateLoadBalancerNodePorts", true);
+    }
+    if spec["type"] == "LoadBalancer" || spec["type"] == "NodePort" {
         fill(spec, "externalTrafficPolicy", "Cluster");
     }
     for port in each(spec, "ports") {
@@ -275,6 +283,7 @@ pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
             }
             allocate_node_ports(spec, number);
         }
+        "Deployment" => object["status"] = json!({}),
         "Event" => {
             fill(object, "deprecatedSource", json!({}));
             fill(object, "deprecatedFirstTimestamp", Value::Null);

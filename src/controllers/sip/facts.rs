@@ -1,0 +1,266 @@
+//! (pure) The facts about hosts that the plan of a cluster depends on.
+
+use crate::api::SIPCluster;
+use crate::api::conditions::is_true;
+use crate::api::metal3::{
+    ANNOTATION_DETACHED, ANNOTATION_PAUSED, ANNOTATIONS_UNHEALTHY, LABEL_NODE_REUSE,
+};
+use crate::api::sip::names::{
+    LABEL_CLUSTER_NAME, LABEL_CLUSTER_NAMESPACE, LABEL_NODE_TYPE, ROLE_CONTROL_PLANE,
+};
+use crate::api::sip::{NodeSet, READY, Service};
+use crate::controllers::sip::views::{HostView, Networks};
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::{Selector, SelectorExt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// A host with its network data.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// The object.
+    pub view: &'a HostView,
+    /// The networks in the Secret of `spec.networkData`. None if it does not exist.
+    pub networks: Option<&'a Networks>,
+}
+
+/// The cluster that has a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership<'a> {
+    /// None.
+    Free,
+    /// The cluster in question, in that role.
+    Own(&'a str),
+    /// Another cluster.
+    Other,
+}
+
+/// The reason why a host is no candidate for a role.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Obstacle {
+    /// It belongs to another cluster.
+    OtherCluster,
+    /// The selector of the role does not match.
+    Selector,
+    /// It is being deleted.
+    Deleting,
+    /// It has a consumer.
+    Consumed,
+    /// It is reserved for the machine that it was part of.
+    Reserved,
+    /// It is paused or detached.
+    Unmanaged,
+    /// It is unhealthy, or has an error.
+    Failed,
+    /// Its provisioning state is not in the configuration.
+    State(String),
+    /// A service needs its address, which its network data does not have. With the Secret and the reason.
+    Address(String),
+}
+
+impl Obstacle {
+    /// The reason, in the words of a count: `2 <text>`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::OtherCluster => "belong to other clusters".to_owned(),
+            Self::Selector => "do not match the selector".to_owned(),
+            Self::Deleting => "are being deleted".to_owned(),
+            Self::Consumed => "have a consumer".to_owned(),
+            Self::Reserved => format!("have the label {LABEL_NODE_REUSE}"),
+            Self::Unmanaged => "are paused or detached".to_owned(),
+            Self::Failed => "are unhealthy or have an error".to_owned(),
+            Self::State(state) if state.is_empty() => "have no provisioning state yet".to_owned(),
+            Self::State(state) => format!("have the provisioning state {state}"),
+            Self::Address(problem) => format!("lack an address: {problem}"),
+        }
+    }
+}
+
+impl<'a> Host<'a> {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.view.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID.
+    #[must_use]
+    pub fn uid(&self) -> &'a str {
+        self.view.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    fn label(&self, name: &str) -> Option<&'a str> {
+        let labels = self.view.metadata.labels.as_ref()?;
+        labels.get(name).map(String::as_str)
+    }
+
+    /// The cluster that has the host. A host with the label of a cluster's name only is not free: upstream's rule.
+    #[must_use]
+    pub fn membership(&self, cluster: &SIPCluster) -> Membership<'a> {
+        let Some(name) = self.label(LABEL_CLUSTER_NAME) else {
+            return Membership::Free;
+        };
+        let namespace = self.label(LABEL_CLUSTER_NAMESPACE);
+        let is_own = Some(name) == cluster.metadata.name.as_deref()
+            && namespace.is_some()
+            && namespace == cluster.metadata.namespace.as_deref();
+        match is_own {
+            true => Membership::Own(self.label(LABEL_NODE_TYPE).unwrap_or_default()),
+            false => Membership::Other,
+        }
+    }
+
+    /// Kind and name of the object that uses the host.
+    #[must_use]
+    pub fn consumer(&self) -> Option<String> {
+        let consumer = self.view.spec.consumer_ref.as_ref()?;
+        let [kind, name] =
+            [&consumer.kind, &consumer.name].map(|part| part.as_deref().unwrap_or_default());
+        Some(format!("{kind} {name}"))
+    }
+
+    /// The address of the host in a network. Without an ID, it is that of the only network.
+    ///
+    /// # Errors
+    /// There is no such address. The error names the Secret, the reason and the next step.
+    pub fn address(&self, interface: Option<&str>) -> Result<IpAddr, String> {
+        let secret = self.view.spec.network_data.as_ref();
+        let Some(secret) = secret.and_then(|secret| secret.name.as_deref()) else {
+            return Err("spec.networkData names no Secret".to_owned());
+        };
+        let Some(networks) = self.networks else {
+            return Err(format!(
+                "Secret {secret} of spec.networkData does not exist, or has no key networkData or value; create it"
+            ));
+        };
+        networks.address(interface).map_err(|problem| {
+            format!("Secret {secret} of spec.networkData: {problem}; correct it")
+        })
+    }
+
+    /// A problem of the host that concerns a member, too.
+    #[must_use]
+    pub fn problem(&self) -> Option<Obstacle> {
+        let (view, annotations) = (self.view, self.view.annotations());
+        let status = &view.status;
+        let has = |name: &&str| annotations.contains_key(*name);
+        if view.metadata.deletion_timestamp.is_some() {
+            return Some(Obstacle::Deleting);
+        }
+        let is_failed = !status.error_message.is_empty() || status.operational_status == "error";
+        (is_failed || ANNOTATIONS_UNHEALTHY.iter().any(has)).then_some(Obstacle::Failed)
+    }
+
+    /// The reason why the host, which is free, is no candidate.
+    #[must_use]
+    pub fn obstacle(&self, role: &Role, states: &[String]) -> Option<Obstacle> {
+        if !role.selector.matches(self.view.labels()) {
+            return Some(Obstacle::Selector);
+        }
+        if let Some(problem) = self.problem() {
+            return Some(problem);
+        }
+        if self.view.spec.consumer_ref.is_some() {
+            return Some(Obstacle::Consumed);
+        }
+        if self.label(LABEL_NODE_REUSE).is_some() {
+            return Some(Obstacle::Reserved);
+        }
+        let annotations = self.view.annotations();
+        if [ANNOTATION_PAUSED, ANNOTATION_DETACHED]
+            .iter()
+            .any(|name| annotations.contains_key(*name))
+        {
+            return Some(Obstacle::Unmanaged);
+        }
+        let state = &self.view.status.provisioning.state;
+        if !states.is_empty() && !states.contains(state) {
+            return Some(Obstacle::State(state.clone()));
+        }
+        self.missing_address(role).map(Obstacle::Address)
+    }
+
+    /// The problem of an address that a service of the role needs.
+    #[must_use]
+    pub fn missing_address(&self, role: &Role) -> Option<String> {
+        let mut interfaces = role.interfaces.iter();
+        interfaces.find_map(|interface| self.address(interface.as_deref()).err())
+    }
+
+    /// The value of the topology key of the role.
+    #[must_use]
+    pub fn domain(&self, role: &Role) -> Option<&'a str> {
+        self.label(role.topology_key.as_deref()?)
+    }
+}
+
+/// A role, as the spec requests it.
+#[derive(Clone, Debug)]
+pub struct Role {
+    /// The number of hosts.
+    pub wanted: usize,
+    /// The hosts that may have the role.
+    pub selector: Selector,
+    /// At most one host for each value of this label.
+    pub topology_key: Option<String>,
+    /// The networks of the services that need the role's addresses.
+    pub interfaces: BTreeSet<Option<String>>,
+}
+
+/// The roles of the spec.
+///
+/// # Errors
+/// A selector is not valid. The error names the field.
+pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
+    let spec = &cluster.spec;
+    let role = |(name, set): (&'_ String, &NodeSet)| {
+        let selector = set.label_selector.clone().unwrap_or_default();
+        let selector = Selector::try_from(selector).map_err(|error| {
+            format!("spec.nodes.{name}.labelSelector: {error}; use the operators In, NotIn, Exists and DoesNotExist")
+        })?;
+        let interfaces = match name.as_str() {
+            ROLE_CONTROL_PLANE => {
+                let balancers = spec.services.load_balancer_control_plane.iter();
+                balancers.map(|it| interface(&it.service)).collect()
+            }
+            _ => BTreeSet::new(),
+        };
+        Ok::<Role, String>(Role {
+            wanted: set.wanted(),
+            selector,
+            topology_key: set.topology_key.clone().filter(|key| !key.is_empty()),
+            interfaces,
+        })
+    };
+    spec.nodes
+        .iter()
+        .map(|(name, set)| Ok((name.as_str(), role((name, set))?)))
+        .collect()
+}
+
+fn interface(service: &Service) -> Option<String> {
+    service
+        .node_interface_id
+        .clone()
+        .filter(|id| !id.is_empty())
+}
+
+/// The time since which each host is a member, by its UID. It is that of the status.
+#[must_use]
+pub fn since(cluster: &SIPCluster) -> BTreeMap<&str, Timestamp> {
+    let members = cluster.status.iter().flat_map(|status| &status.members);
+    members
+        .map(|member| (member.uid.as_str(), member.since.0))
+        .collect()
+}
+
+/// Whether all roles have been complete once. The Airship SIP operator says it with the condition `Ready`.
+#[must_use]
+pub fn has_been_complete(cluster: &SIPCluster) -> bool {
+    cluster
+        .status
+        .as_ref()
+        .is_some_and(|status| status.has_been_complete || is_true(&status.conditions, READY))
+}

@@ -1,0 +1,352 @@
+//! The status of clusters, and their events.
+
+use crate::api::SIPCluster;
+use crate::api::conditions::{DesiredCondition, find};
+use crate::api::sip::{
+    DEGRADED, HostCount, IGNORED_FIELD, Member, READY, SERVICES_READY, SIPClusterReason,
+    SIPClusterStatus,
+};
+use crate::controllers::sip::SipController;
+use crate::controllers::sip::facts::{Obstacle, Role, has_been_complete, since};
+use crate::controllers::sip::plan::{Placed, Plan};
+use crate::controllers::sip::services::Services;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::error::Error;
+use crate::k8s::events;
+use crate::k8s::key::ObjectKey;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::core::SelectorExt;
+use kube::runtime::events::EventType;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The number of hosts in a message.
+const HOSTS_IN_MESSAGE_MAX: usize = 10;
+
+/// The desired condition `Ready` if it is false: its reason and message.
+pub type Problem = (SIPClusterReason, String);
+
+/// The plan and the services of a cluster, as far as they are known.
+#[derive(Default)]
+pub struct Progress<'a> {
+    /// The roles of the spec, and the plan after all writes.
+    pub plan: Option<(&'a BTreeMap<&'a str, Role>, &'a Plan<'a>)>,
+    /// The services.
+    pub services: Option<Services>,
+    /// The first problem.
+    pub problem: Option<Problem>,
+}
+
+/// (pure) The status.
+#[must_use]
+pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPClusterStatus {
+    let mut status = cluster.status.clone().unwrap_or_default();
+    let generation = cluster.metadata.generation;
+    status.observed_generation = generation;
+    let mut conditions = Vec::new();
+    let (mut is_ready, mut ready) = (true, None);
+    if let Some((_, plan)) = progress.plan {
+        describe_hosts(&mut status, cluster, plan, now);
+        ready = of_plan(plan);
+        let is_complete =
+            plan.shortages.is_empty() && plan.claims.is_empty() && status.hosts.wanted > 0;
+        status.has_been_complete = has_been_complete(cluster) || is_complete;
+    }
+    if let Some(services) = &progress.services {
+        status.endpoints.clone_from(&services.endpoints);
+        if !services.endpoints.is_empty() {
+            let is_running = services.problem.is_none();
+            conditions.push(DesiredCondition {
+                type_: SERVICES_READY,
+                status: is_running,
+                reason: match is_running {
+                    true => SIPClusterReason::ServicesRunning,
+                    false => SIPClusterReason::PodsNotReady,
+                },
+                message: services.problem.clone().unwrap_or_default(),
+            });
+        }
+        if let Some(problem) = &services.problem {
+            ready = ready.or_else(|| Some((SIPClusterReason::Progressing, problem.clone())));
+        }
+    }
+    let problem = progress.problem.clone().or(ready);
+    is_ready &= problem.is_none();
+    let (reason, message) = problem.unwrap_or_else(|| {
+        let message = format!("{} hosts", status.hosts.members);
+        (SIPClusterReason::ReconciliationSucceeded, message)
+    });
+    conditions.insert(
+        0,
+        DesiredCondition {
+            type_: READY,
+            status: is_ready,
+            reason,
+            message,
+        },
+    );
+    if let Some((roles, plan)) = progress.plan {
+        conditions.extend(degraded(roles, plan));
+    }
+    conditions.extend(ignored(cluster));
+    let present = std::mem::take(&mut status.conditions);
+    let kept = present.iter().filter(|it| {
+        // Unknown in this reconcile.
+        it.type_ == SERVICES_READY && progress.services.is_none()
+            || it.type_ == DEGRADED && progress.plan.is_none()
+    });
+    let desired = conditions.iter().map(|it| it.at(&present, generation, now));
+    status.conditions = desired.chain(kept.cloned()).collect();
+    status
+}
+
+fn describe_hosts(
+    status: &mut SIPClusterStatus,
+    cluster: &SIPCluster,
+    plan: &Plan,
+    now: Timestamp,
+) {
+    let counts = || plan.counts.values();
+    status.hosts = HostCount {
+        wanted: counts().map(|it| it.wanted).sum(),
+        members: counts().map(|it| it.members).sum(),
+    };
+    let nodes = plan
+        .counts
+        .iter()
+        .map(|(role, count)| ((*role).to_owned(), *count));
+    status.nodes = nodes.collect();
+    let since = since(cluster);
+    // Objects have whole seconds.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let member = |it: &Placed| Member {
+        uid: it.host.uid().to_owned(),
+        name: it.host.name().to_owned(),
+        role: it.role.to_owned(),
+        since: Time(since.get(it.host.uid()).copied().unwrap_or(now)),
+    };
+    let mut members: Vec<Member> = plan
+        .members
+        .iter()
+        .chain(&plan.leaving)
+        .map(member)
+        .collect();
+    members.sort_by(|a, b| (&a.role, &a.name).cmp(&(&b.role, &b.name)));
+    status.members = members;
+}
+
+/// Why the hosts are not as the spec requests.
+fn of_plan(plan: &Plan) -> Option<Problem> {
+    if !plan.shortages.is_empty() {
+        let roles = plan.shortages.iter().map(|shortage| {
+            let role = shortage.role;
+            let count = plan.counts.get(role).copied().unwrap_or_default();
+            let obstacles = shortage
+                .obstacles
+                .iter()
+                .map(|(it, n)| format!("{}: {n}", it.text()));
+            let obstacles: Vec<String> = obstacles.collect();
+            let others = match obstacles.as_slice() {
+                [] => String::new(),
+                obstacles => format!("; other hosts, by reason: {}", obstacles.join(", ")),
+            };
+            format!(
+                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}",
+                count.wanted, count.members, count.candidates, shortage.missing
+            )
+        });
+        let roles: Vec<String> = roles.collect();
+        let next = "add hosts, free some, or change the role's count or labelSelector";
+        return Some((
+            SIPClusterReason::Unschedulable,
+            format!("{}; {next}", roles.join(". ")),
+        ));
+    }
+    if !plan.in_use.is_empty() {
+        let hosts = plan.in_use.iter().map(|it| {
+            let consumer = it.host.consumer().unwrap_or_default();
+            format!("{} ({consumer})", it.host.name())
+        });
+        let message = format!(
+            "hosts that are no longer wanted have consumers: {}; delete the consumers, or raise the count",
+            some(hosts)
+        );
+        return Some((SIPClusterReason::HostsInUse, message));
+    }
+    if !plan.leaving.is_empty() {
+        let hosts = some(plan.leaving.iter().map(|it| it.host.name().to_owned()));
+        let message = format!(
+            "the hosts {hosts} leave the cluster when no pod of a load balancer has the previous configuration"
+        );
+        return Some((SIPClusterReason::Progressing, message));
+    }
+    None
+}
+
+fn some(hosts: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = hosts.collect();
+    match all.len().checked_sub(HOSTS_IN_MESSAGE_MAX) {
+        None | Some(0) => all.join(", "),
+        Some(more) => format!(
+            "{} and {more} more",
+            all.iter()
+                .take(HOSTS_IN_MESSAGE_MAX)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    }
+}
+
+/// Members in a bad state. They remain members.
+fn degraded(
+    roles: &BTreeMap<&str, Role>,
+    plan: &Plan,
+) -> Option<DesiredCondition<SIPClusterReason>> {
+    let problems: Vec<String> = plan
+        .members
+        .iter()
+        .filter_map(|it| {
+            let role = roles.get(it.role)?;
+            let problem = it.host.problem().map(|problem| match problem {
+                Obstacle::Deleting => "is being deleted".to_owned(),
+                _ => {
+                    let message = &it.host.view.status.error_message;
+                    format!("is unhealthy or has an error: {message}")
+                }
+            });
+            let address = || {
+                it.host
+                    .missing_address(role)
+                    .map(|problem| format!("gets no connections: {problem}"))
+            };
+            let selector = || {
+                let is_of_role = role.selector.matches(it.host.view.labels());
+                (!is_of_role).then(|| "no longer matches the selector".to_owned())
+            };
+            let problem = problem.or_else(address).or_else(selector)?;
+            Some(format!(
+                "host {} of role {} {problem}",
+                it.host.name(),
+                it.role
+            ))
+        })
+        .collect();
+    if problems.is_empty() {
+        return None;
+    }
+    Some(DesiredCondition {
+        type_: DEGRADED,
+        status: true,
+        reason: SIPClusterReason::MembersDegraded,
+        message: some(problems.into_iter()),
+    })
+}
+
+/// The fields of the spec that this version ignores.
+fn ignored(cluster: &SIPCluster) -> Option<DesiredCondition<SIPClusterReason>> {
+    let services = &cluster.spec.services;
+    let mut fields = Vec::new();
+    if !services.load_balancer_worker.is_empty() {
+        fields.push("spec.services.loadBalancerWorker");
+    }
+    if !services.jump_host.is_empty() {
+        fields.push("spec.services.jumpHost");
+    }
+    (!fields.is_empty()).then(|| DesiredCondition {
+        type_: IGNORED_FIELD,
+        status: true,
+        reason: SIPClusterReason::NotSupported,
+        message: format!(
+            "this version of the controller creates no objects for {}",
+            fields.join(" and ")
+        ),
+    })
+}
+
+/// Publishes an event on the cluster.
+pub(super) async fn publish(
+    cluster: &Cluster,
+    of: &SIPCluster,
+    type_: EventType,
+    reason: &str,
+    note: &str,
+) {
+    let object = of.object_ref(&());
+    events::publish(cluster, &object, type_, reason, note).await;
+}
+
+impl SipController {
+    /// Writes the status, if it differs. `released` are the UIDs of the hosts that this reconcile has released.
+    pub(super) async fn report(
+        &self,
+        cluster: &SIPCluster,
+        progress: &Progress<'_>,
+        released: &[String],
+    ) -> Result<(), Error> {
+        let status = status(cluster, progress, (self.scope.cluster.now)());
+        let before = cluster.status.clone().unwrap_or_default();
+        if status == before && cluster.status.is_some() {
+            return Ok(());
+        }
+        let mut body = json!({
+            "metadata": {"resourceVersion": cluster.metadata.resource_version},
+            "status": status,
+        });
+        // A merge patch keeps the roles that it does not name.
+        let removed = before
+            .nodes
+            .keys()
+            .filter(|role| !status.nodes.contains_key(*role));
+        if let Some(Value::Object(nodes)) = body.pointer_mut("/status/nodes") {
+            nodes.extend(removed.map(|role| (role.clone(), Value::Null)));
+        }
+        let writer = self.scope.writer();
+        let name = cluster.name_any();
+        let written = writer.merge_status::<_, SIPCluster>(&self.clusters, &name, &body);
+        written.await?;
+        let (was, is) = (
+            find(&before.conditions, READY),
+            find(&status.conditions, READY),
+        );
+        if let Some(ready) = is.filter(|is| was.is_none_or(|was| was.reason != is.reason)) {
+            let is_problem = ready.status != "True" && ready.reason != "Progressing";
+            let type_ = if is_problem {
+                EventType::Warning
+            } else {
+                EventType::Normal
+            };
+            tracing::info!(cluster = %ObjectKey::of(cluster), "{}: {}", ready.reason, ready.message);
+            publish(
+                &self.scope.cluster,
+                cluster,
+                type_,
+                &ready.reason,
+                &ready.message,
+            )
+            .await;
+        }
+        let is_lost = |member: &&Member| {
+            progress.plan.is_some()
+                && !released.contains(&member.uid)
+                && !status.members.iter().any(|it| it.uid == member.uid)
+        };
+        for lost in before.members.iter().filter(is_lost) {
+            let note = format!(
+                "host {} of role {} was deleted, or has lost the labels of the cluster",
+                lost.name, lost.role
+            );
+            publish(
+                &self.scope.cluster,
+                cluster,
+                EventType::Warning,
+                "HostLost",
+                &note,
+            )
+            .await;
+        }
+        Ok(())
+    }
+}

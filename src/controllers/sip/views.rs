@@ -1,0 +1,184 @@
+//! Projections of the objects that the controller reads.
+
+use crate::api::metal3::{BareMetalHost, BareMetalHostSpec, BareMetalHostStatus};
+use crate::k8s::store::trim::{key_and_versions, metadata};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// A host.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = BareMetalHost)]
+#[allow(missing_docs)]
+pub struct HostView {
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: BareMetalHostSpec,
+    #[serde(default)]
+    pub status: BareMetalHostStatus,
+}
+
+/// A Secret with network data.
+#[derive(Clone, Debug, Default, Resource, Deserialize)]
+#[resource(inherit = Secret)]
+#[allow(missing_docs)]
+pub struct NetworkDataView {
+    #[serde(deserialize_with = "key_and_versions")]
+    pub metadata: ObjectMeta,
+    #[serde(default, rename = "data", deserialize_with = "networks")]
+    pub networks: Networks,
+}
+
+/// The networks of a host, as its network data describes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Networks {
+    /// The Secret has none of the keys.
+    #[default]
+    Missing,
+    /// The value is not in the format of OpenStack's network data.
+    Malformed,
+    /// The texts of `ip_address`, by the ID of the network.
+    Known(BTreeMap<String, String>),
+}
+
+impl Networks {
+    /// The address of the host in a network. Without an ID, it is that of the only network.
+    ///
+    /// # Errors
+    /// There is no such address. The error says why.
+    pub fn address(&self, id: Option<&str>) -> Result<IpAddr, String> {
+        let networks = match self {
+            Self::Missing => return Err("it has no key networkData or value".to_owned()),
+            Self::Malformed => {
+                return Err(
+                    "its value is not a YAML or JSON object with a list networks".to_owned(),
+                );
+            }
+            Self::Known(networks) => networks,
+        };
+        let (id, address) = match id.filter(|id| !id.is_empty()) {
+            Some(id) => networks
+                .get_key_value(id)
+                .ok_or_else(|| format!("it has no network with the id {id}"))?,
+            None if networks.len() == 1 => networks.iter().next().ok_or("it has no network")?,
+            None => {
+                return Err(
+                    "it has not exactly one network, so the service needs a nodeInterfaceId"
+                        .to_owned(),
+                );
+            }
+        };
+        // Some network data has the prefix length here.
+        let text = address.split('/').next().unwrap_or_default();
+        text.parse()
+            .map_err(|_| format!("ip_address of the network {id} is not an IP address"))
+    }
+}
+
+/// OpenStack's network data.
+#[derive(Deserialize)]
+struct NetworkData {
+    networks: Vec<Network>,
+}
+
+#[derive(Deserialize)]
+struct Network {
+    id: String,
+    #[serde(default)]
+    ip_address: String,
+}
+
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Networks, D::Error> {
+    /// The keys that the baremetal-operator reads, in its order.
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Data {
+        network_data: Option<ByteString>,
+        value: Option<ByteString>,
+    }
+    let data = Option::<Data>::deserialize(deserializer)?.unwrap_or_default();
+    let Some(ByteString(bytes)) = data.network_data.or(data.value) else {
+        return Ok(Networks::Missing);
+    };
+    let text = std::str::from_utf8(&bytes).ok();
+    let parsed = text.and_then(|text| serde_saphyr::from_str::<NetworkData>(text).ok());
+    Ok(parsed.map_or(Networks::Malformed, |data| {
+        let networks = data.networks.into_iter();
+        Networks::Known(networks.map(|it| (it.id, it.ip_address)).collect())
+    }))
+}
+
+macro_rules! child {
+    ($(#[$about:meta])* $view:ident of $kind:ident) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+        #[resource(inherit = $kind)]
+        #[allow(missing_docs)]
+        pub struct $view {
+            #[serde(deserialize_with = "metadata")]
+            pub metadata: ObjectMeta,
+            /// All other fields.
+            #[serde(flatten)]
+            pub fields: Map<String, Value>,
+        }
+    };
+}
+
+child! {
+    /// A ConfigMap.
+    ConfigMapView of ConfigMap
+}
+child! {
+    /// A Deployment.
+    DeploymentView of Deployment
+}
+child! {
+    /// A Service.
+    ServiceView of Service
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::Engine;
+    use serde_json::json;
+
+    fn secret(text: &str) -> Networks {
+        let data = base64::engine::general_purpose::STANDARD.encode(text);
+        let secret =
+            json!({"metadata": {"name": "a"}, "data": {"value": data, "password": "aA=="}});
+        serde_json::from_value::<NetworkDataView>(secret)
+            .unwrap()
+            .networks
+    }
+
+    #[test]
+    fn address_is_that_of_the_network_and_any_other_text_is_a_problem() {
+        let networks = secret(
+            "networks: [{id: oam, ip_address: 10.0.0.7/24}, {id: dhcp}, {id: v6, ip_address: 'fd00::7'}, {id: name, ip_address: a.example.org}]",
+        );
+        let address = |id| networks.address(id).map(|address| address.to_string());
+        assert_eq!(address(Some("oam")), Ok("10.0.0.7".to_owned()));
+        assert_eq!(address(Some("v6")), Ok("fd00::7".to_owned()));
+        for (id, part) in [
+            (Some("dhcp"), "ip_address of the network dhcp"),
+            (Some("name"), "ip_address of the network name"),
+            (Some("none"), "no network with the id none"),
+            (None, "needs a nodeInterfaceId"),
+        ] {
+            let problem = address(id).unwrap_err();
+            assert!(problem.contains(part), "{problem}");
+        }
+        let one = secret(r#"{"networks": [{"id": "oam", "ip_address": "10.0.0.7"}]}"#);
+        assert_eq!(one.address(None).unwrap().to_string(), "10.0.0.7");
+        assert_eq!(secret("a: ["), Networks::Malformed);
+        assert_eq!(secret("[]"), Networks::Malformed);
+    }
+}

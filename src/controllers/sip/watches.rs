@@ -1,0 +1,114 @@
+//! (client) The watches of clusters, hosts, network data and children. Each fills a store and reports the clusters to reconcile.
+
+use crate::api::SIPCluster;
+use crate::api::sip::names;
+use crate::controllers::sip::SipController;
+use crate::controllers::sip::views::{HostView, NetworkDataView, Networks};
+use crate::k8s::follow::{self, Changes};
+use crate::k8s::key::ObjectKey;
+use crate::k8s::store::children::{Cache, Change};
+use crate::k8s::tasks::Tasks;
+use crate::k8s::undecodable::{StandIn, decoded_in};
+use crate::k8s::watch::{NamespacedObject, filter_map, listed_in};
+use futures::Stream;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{Config, Event};
+use std::sync::Arc;
+
+impl SipController {
+    /// Starts the watches. Returns the clusters that have changed themselves, or could be affected by a change.
+    pub fn watch(
+        &self,
+        tasks: &mut Tasks,
+    ) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + 'static + use<> {
+        let (cluster, namespaces) = (&self.scope.cluster, self.scope.namespaces());
+        let (changes, changed) = Changes::new(self.clusters.clone());
+        let [of_clusters, of_hosts] = &self.undecodable;
+        let config = Config::default();
+
+        // The labels of a host that cannot be decoded remain valid, so that its cluster keeps it.
+        let by_metadata = StandIn::Object(|metadata| {
+            Some(HostView {
+                metadata,
+                ..HostView::default()
+            })
+        });
+        let hosts = decoded_in::<HostView>(cluster, &namespaces, &config, of_hosts, by_metadata);
+        let hosts = follow::children(
+            cluster.clone(),
+            "baremetalhosts",
+            hosts,
+            self.hosts.clone(),
+            affects_all(&changes),
+        );
+        tasks.spawn("watch of baremetalhosts".to_owned(), hosts);
+
+        let known = self.networks.clone();
+        let secrets = listed_in::<NetworkDataView>(cluster, &namespaces, &config);
+        let secrets = filter_map(secrets, move |event| with_network_data(event, &known));
+        let secrets = follow::children(
+            cluster.clone(),
+            "secrets",
+            secrets,
+            self.networks.clone(),
+            affects_all(&changes),
+        );
+        tasks.spawn("watch of secrets".to_owned(), secrets);
+
+        self.watch_children("configmaps", &self.config_maps, &changes, tasks);
+        self.watch_children("deployments", &self.deployments, &changes, tasks);
+        self.watch_children("services", &self.services, &changes, tasks);
+        self.watch_children("pods", &self.pods, &changes, tasks);
+
+        let last = StandIn::LastVersion;
+        let clusters = decoded_in(cluster, &namespaces, &config, of_clusters, last);
+        let own = follow::primaries(cluster, "sipclusters", clusters, self.clusters.clone());
+        futures::stream::select(own, changed)
+    }
+
+    fn watch_children<K: NamespacedObject>(
+        &self,
+        resource: &'static str,
+        cache: &Arc<Cache<K>>,
+        changes: &Changes<SIPCluster>,
+        tasks: &mut Tasks,
+    ) {
+        let labels = format!("app.kubernetes.io/part-of={}", names::PART_OF);
+        let changes = changes.clone();
+        follow::spawn_children(
+            &self.scope.cluster,
+            &self.scope.namespaces(),
+            tasks,
+            resource,
+            &labels,
+            cache,
+            move |_, change| changes.of(change),
+        );
+    }
+}
+
+/// Any cluster may want a changed host.
+fn affects_all(changes: &Changes<SIPCluster>) -> impl Fn(Option<ObjectKey>, Change) + use<> {
+    let changes = changes.clone();
+    move |_, change| {
+        if change != Change::None {
+            changes.all(|_| true);
+        }
+    }
+}
+
+/// The event, if its Secret has network data. Other Secrets are not stored.
+fn with_network_data(
+    event: Event<NetworkDataView>,
+    known: &Cache<NetworkDataView>,
+) -> Option<Event<NetworkDataView>> {
+    let is_other = |secret: &NetworkDataView| secret.networks == Networks::Missing;
+    match event {
+        Event::InitApply(secret) if is_other(&secret) => None,
+        Event::Apply(secret) if is_other(&secret) => {
+            let is_stored = known.get(&ObjectKey::of(&secret)).is_some();
+            is_stored.then_some(Event::Delete(secret))
+        }
+        event => Some(event),
+    }
+}

@@ -1,0 +1,141 @@
+# The demo of SIPClusters: three pods are the hosts, and a load balancer leads to their ports 6443.
+
+SIP_HOSTS=(host-1 host-2 host-3)
+SIP=tenant
+
+make_for_sip() {
+    title "prerequisites (existing ones are kept)"
+    need_builders
+    step "packages: from Debian, where missing" install_packages
+    begin "programs: vm-operator and vm-runner" "$REPO/tests/run" --part programs
+    begin "cluster: Kubernetes on this machine" start_cluster
+    begin "layers: QEMU and HAProxy from Debian's packages" "$HERE/images" packages
+    finish programs
+    begin "images: vm-operator:$VERSION and vm-load-balancer:$VERSION" "$HERE/images"
+    finish
+    step "load: both images into the cluster" "$HERE/cluster" load "$REPO"/.cache/images/vm-{operator,load-balancer}.tar
+}
+
+# sip_host NAME: the manifest of a pod that answers /readyz on port 6443, as an API server does
+sip_host() {
+    cat <<YAML
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: $1
+  labels: {app: sip-demo-host}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
+  containers:
+  - name: api-server
+    image: localhost/vm-load-balancer:$VERSION
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+    volumeMounts:
+    - {name: configuration, mountPath: /usr/local/etc/haproxy, readOnly: true}
+  volumes:
+  - name: configuration
+    secret: {secretName: sip-demo-host}
+YAML
+}
+
+make_sip_hosts() {
+    local folder=$LOGS/sip host
+    mkdir -p "$folder"
+    openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=tenant -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null
+    cat "$folder/certificate.pem" "$folder/key.pem" >"$folder/both.pem"
+    cat >"$folder/haproxy.cfg" <<'CFG'
+defaults
+  mode http
+  timeout client 10s
+  timeout server 10s
+  timeout connect 10s
+frontend api-server
+  bind :6443 ssl crt /usr/local/etc/haproxy/both.pem
+  http-request return status 200 content-type text/plain lf-string "ok from %H\n" if { path /readyz }
+CFG
+    kubectl create secret generic sip-demo-host --namespace "$NAMESPACE" --dry-run=client --output yaml \
+        --from-file "$folder/haproxy.cfg" --from-file "$folder/both.pem" >"$folder/hosts.yaml"
+    for host in "${SIP_HOSTS[@]}"; do sip_host "$host"; done >>"$folder/hosts.yaml"
+    typed kubectl apply -n "$NAMESPACE" -f .cache/demo/sip/hosts.yaml
+    typed kubectl wait -n "$NAMESPACE" --for condition=Ready pod --selector app=sip-demo-host --timeout 120s
+}
+
+# offer_sip_hosts: the BareMetalHosts of the pods, with the status that the baremetal-operator would write
+offer_sip_hosts() {
+    local host address available='{"status":{"provisioning":{"state":"available","ID":""},"operationalStatus":"OK","errorMessage":"","errorCount":0,"poweredOn":true,"provisioningFailCount":0}}'
+    for host in "${SIP_HOSTS[@]}"; do
+        address=$(kubectl get pod "$host" --namespace "$NAMESPACE" --output 'jsonpath={.status.podIP}')
+        say "\$ sed 's/<HOST>/$host/;s/<ADDRESS>/$address/' examples/sip-host.yaml | kubectl apply -n $NAMESPACE -f -"
+        sed "s/<HOST>/$host/;s/<ADDRESS>/$address/" "$REPO/examples/sip-host.yaml" | kubectl apply --namespace "$NAMESPACE" --filename -
+    done
+    for host in "${SIP_HOSTS[@]}"; do
+        typed kubectl patch bmh "$host" -n "$NAMESPACE" --subresource status --type merge -p "$available"
+    done
+}
+
+# await_sip NUMBER: waits until the cluster has that many hosts, and its services are ready
+await_sip() {
+    typed kubectl wait -n "$NAMESPACE" --for "jsonpath=.status.hosts.members=$1" "sip/$SIP" --timeout 60s
+    typed kubectl wait -n "$NAMESPACE" --for condition=Ready "sip/$SIP" --timeout 120s
+}
+
+# sip_answers NUMBER: asks through the node port until that many hosts have answered
+sip_answers() {
+    local node from=$SECONDS hosts=''
+    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    say "\$ curl --insecure https://$node:30643/readyz"
+    until (($(wc -w <<<"$hosts") >= $1)); do
+        hosts+=" $(curl --silent --noproxy '*' --insecure --max-time 5 "https://$node:30643/readyz" | sed 's/ok from //')"
+        hosts=$(tr ' ' '\n' <<<"$hosts" | sort --unique | tr '\n' ' ')
+        ((SECONDS - from < 60)) || die "only these hosts have answered within 60 s: $hosts"
+    done
+    say "answers from: $hosts"
+}
+
+demo_sip() {
+    title "installation"
+    kubectl get namespace "$NAMESPACE" >/dev/null 2>&1 || typed kubectl create namespace "$NAMESPACE"
+    typed kubectl label namespace "$NAMESPACE" --overwrite pod-security.kubernetes.io/enforce=restricted
+    typed kubectl apply -f crds/sip/
+    typed kubectl apply -f tests/metal3/baremetalhosts.metal3.io.yaml
+    typed kubectl wait --for condition=Established crd/sipclusters.airship.airshipit.org crd/baremetalhosts.metal3.io --timeout 30s
+    typed kubectl apply -k deploy/overlays/sip-local
+    typed kubectl rollout restart -n "$NAMESPACE" deployment/vm-operator-sip
+    typed kubectl rollout status -n "$NAMESPACE" deployment/vm-operator-sip --timeout 120s
+
+    title "three pods in place of hosts, and their BareMetalHosts"
+    make_sip_hosts
+    offer_sip_hosts
+
+    title "two hosts for a tenant cluster, behind a node port"
+    typed kubectl apply -n "$NAMESPACE" -f examples/sip.yaml
+    await_sip 2
+    typed kubectl get sip,bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name -L sip.airshipit.org/node-type
+    sip_answers 2
+
+    title "a third host"
+    typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type merge -p '{"spec":{"nodes":{"ControlPlane":{"count":{"active":3}}}}}'
+    await_sip 3
+    typed kubectl get sip -n "$NAMESPACE"
+    sip_answers 3
+
+    title "the end of the cluster"
+    typed kubectl delete sip -n "$NAMESPACE" "$SIP"
+    typed kubectl wait -n "$NAMESPACE" --for delete "deployment/loadbalancer-controlplane-$SIP" --timeout 60s
+    typed kubectl get bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name
+    [[ -z $(kubectl get bmh --namespace "$NAMESPACE" --selector sip.airshipit.org/cluster-name --output name) ]] ||
+        die "a host still has the labels of the cluster"
+    [[ -z $(kubectl get deployments,services,configmaps --namespace "$NAMESPACE" --selector app.kubernetes.io/part-of=sip --output name) ]] ||
+        die "an object of the cluster still exists"
+}
+
+remove_sip_demo() {
+    typed kubectl delete sip -n "$NAMESPACE" "$SIP" --ignore-not-found
+    typed kubectl delete -k deploy/overlays/sip-local --ignore-not-found
+    typed kubectl delete -f crds/sip/ --ignore-not-found
+    typed kubectl delete -f tests/metal3/baremetalhosts.metal3.io.yaml --ignore-not-found
+    typed kubectl delete namespace "$NAMESPACE" --ignore-not-found
+}

@@ -1,0 +1,286 @@
+//! The controller of `SIPClusters`, and its scenarios. No baremetal-operator runs: hosts are objects with a status.
+
+use crate::components::{Cluster, Kind};
+use crate::enumeration::run::Run;
+use crate::enumeration::{self, Controller, History, Scenario, Started, Step};
+use crate::install;
+use crate::layer::Layer;
+use crate::timings::Timings;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use vm_operator::controllers::sip::{MANAGER, SipController};
+use vm_operator::k8s::controller;
+use vm_operator::k8s::tasks::Tasks;
+use vm_operator::settings::sip::SipSettings;
+
+const CLUSTER: Kind = Kind::new("airship.airshipit.org", "SIPCluster", "sipclusters").owner();
+
+const HOST: Kind = Kind {
+    version: "v1alpha1",
+    ..Kind::new("metal3.io", "BareMetalHost", "baremetalhosts")
+};
+
+const DEPLOYMENT: Kind = Kind::new("apps", "Deployment", "deployments");
+
+/// The label of a host: name of its cluster.
+const LABEL: &str = "sip.airshipit.org/cluster-name";
+
+/// The controller of `SIPClusters`.
+pub const CONTROLLER: Controller = Controller {
+    kinds: &[CLUSTER, HOST, DEPLOYMENT],
+    name: "tenant",
+    follows: &[
+        "sipclusters",
+        "baremetalhosts",
+        "secrets",
+        "configmaps",
+        "deployments",
+        "services",
+        "pods",
+    ],
+    definitions: install::definitions,
+    prepare: |_| async {}.boxed(),
+    start,
+    is_settled,
+    // A rejected request is reported, and sent again after a minute.
+    is_reported: |_, _| false,
+    reports: |_, _, _| false,
+    judge,
+};
+
+fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
+    let cluster = enumeration::cluster(layer, namespace, timings, MANAGER);
+    let settings = SipSettings::default();
+    let controller = SipController::new(cluster, namespace.to_owned(), settings);
+    let mut tasks = Tasks::default();
+    let changes = controller.watch(&mut tasks);
+    let controller = Arc::new(controller);
+    let never = std::future::pending().boxed().shared();
+    let run = controller::run(controller.clone(), changes, never);
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            () = run => {}
+            ended = tasks.ended() => panic!("{ended}"),
+        }
+    });
+    let busy_reason =
+        move || (controller.failing() > 0).then(|| "the last reconcile has failed".to_owned());
+    Started {
+        task,
+        busy_reason: Box::new(busy_reason),
+    }
+}
+
+/// The cluster is ready, or does not exist.
+fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
+    let Some(sip) = cluster.get(namespace, "SIPCluster", "tenant") else {
+        return true;
+    };
+    let conditions = sip["status"]["conditions"].as_array();
+    let ready = conditions.and_then(|all| all.iter().find(|it| it["type"] == "Ready"));
+    let is_current = |ready: &Value| {
+        ready["observedGeneration"] == sip["metadata"]["generation"]
+            && ready["reason"] != "Progressing"
+    };
+    sip["metadata"]["deletionTimestamp"].is_null() && ready.is_some_and(is_current)
+}
+
+/// A load balancer names only hosts of the cluster. Never more hosts than wanted have the labels while the spec is unchanged. A host with a
+/// consumer keeps its labels.
+fn judge(history: &History) -> Vec<String> {
+    let (mut found, mut members) = (Vec::new(), BTreeMap::new());
+    let (mut most, mut is_ending) = (0, false);
+    for entry in &history.history {
+        let object = &entry.object;
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        match entry.kind {
+            "BareMetalHost" => {
+                let is_member = !entry.deleted && object["metadata"]["labels"][LABEL] == "tenant";
+                let was_member = members.insert(name, is_member);
+                if was_member == Some(true)
+                    && !is_member
+                    && !entry.deleted
+                    && !is_ending
+                    && !object["spec"]["consumerRef"].is_null()
+                {
+                    found.push(format!("a host in use has lost its labels: {object}"));
+                }
+            }
+            "ConfigMap" if !entry.deleted && !is_ending => {
+                let text = object["data"]["haproxy.cfg"].as_str().unwrap_or_default();
+                for (host, _) in members.iter().filter(|(_, is_member)| !**is_member) {
+                    if text.contains(&format!("server {host} "))
+                        && object["metadata"]["deletionTimestamp"].is_null()
+                    {
+                        found.push(format!(
+                            "a load balancer names {host}, which is not in the cluster"
+                        ));
+                    }
+                }
+            }
+            "SIPCluster" => {
+                is_ending = entry.deleted || !object["metadata"]["deletionTimestamp"].is_null();
+                let wanted = object["spec"]["nodes"]["ControlPlane"]["count"]["active"].as_u64();
+                most = most.max(wanted.unwrap_or_default());
+            }
+            _ => {}
+        }
+        let number = members.values().filter(|is_member| **is_member).count() as u64;
+        if number > most {
+            found.push(format!(
+                "{number} hosts are in the cluster, which wants {most}"
+            ));
+        }
+    }
+    found
+}
+
+/// Creates a host with network data.
+async fn host(run: &Run, name: &str, address: &str) {
+    let networks = json!({"networks": [{"id": "oam", "type": "ipv4", "ip_address": address}]});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("{name}-network")},
+        "stringData": {"networkData": networks.to_string()},
+    });
+    run.cluster.make(&run.namespace, "Secret", secret).await;
+    let host = json!({
+        "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
+        "spec": {"online": true, "networkData": {"name": format!("{name}-network")}},
+    });
+    run.cluster
+        .make(&run.namespace, "BareMetalHost", host)
+        .await;
+    let status = json!({"status": {
+        "provisioning": {"state": "available", "ID": ""}, "operationalStatus": "OK", "errorMessage": "", "errorCount": 0,
+        "poweredOn": true, "provisioningFailCount": 0,
+    }});
+    let written = run
+        .cluster
+        .merge("BareMetalHost", &run.namespace, name, "status", status);
+    written.await.unwrap();
+}
+
+/// Creates three hosts.
+fn hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
+            host(run, name, &format!("10.0.0.{n}")).await;
+        }
+    }
+    .boxed()
+}
+
+/// Deletes the host `a`.
+fn delete_host<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let hosts = run.cluster.api("BareMetalHost", Some(&run.namespace));
+    async move { drop(hosts.delete("a", &DeleteParams::default()).await.unwrap()) }.boxed()
+}
+
+/// Gives the host `a` a consumer, as the Metal3 provider of Cluster API does.
+fn consume<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let consumer = json!({"spec": {"consumerRef": {"kind": "Metal3Machine", "name": "machine"}}});
+    async {
+        let written = run
+            .cluster
+            .merge("BareMetalHost", &run.namespace, "a", "", consumer);
+        written.await.unwrap();
+    }
+    .boxed()
+}
+
+const SPEC: &str = r#"{
+    "nodes": {"ControlPlane": {"count": {"active": 2}}},
+    "services": {"loadBalancerControlPlane": [{"image": "", "nodePort": 30643, "nodeInterfaceId": "oam"}]}
+}"#;
+
+const NEW: &[Step] = &[Step::Act(hosts), Step::Start];
+const CREATED: &[Step] = &[Step::Act(hosts), Step::Start, Step::Create];
+
+const fn scenario(
+    name: &'static str,
+    before: &'static [Step],
+    steps: &'static [Step],
+    ready: &'static str,
+    says: Option<(&'static str, &'static str)>,
+) -> Scenario {
+    Scenario {
+        name,
+        spec: SPEC,
+        before,
+        steps,
+        ready,
+        says,
+    }
+}
+
+const THREE: &str = r#"{"spec": {"nodes": {"ControlPlane": {"count": {"active": 3}}}}}"#;
+const ONE: &str = r#"{"spec": {"nodes": {"ControlPlane": {"count": {"active": 1}}}}}"#;
+const FOUR: &str = r#"{"spec": {"nodes": {"ControlPlane": {"count": {"active": 4}}}}}"#;
+const NO_ROLE: &str = r#"{"spec": {"nodes": {"ControlPlane": null}}}"#;
+
+const SUCCEEDED: &str = "ReconciliationSucceeded";
+const SERVED: Option<(&str, &str)> = Some((
+    "ConfigMap/loadbalancer-controlplane-tenant",
+    "server b 10.0.0.1:6443",
+));
+
+/// The scenarios.
+pub const SCENARIOS: &[Scenario] = &[
+    scenario("sip-claim", NEW, &[Step::Create], SUCCEEDED, SERVED),
+    scenario(
+        "sip-expand",
+        CREATED,
+        &[Step::Patch(THREE)],
+        SUCCEEDED,
+        Some((
+            "ConfigMap/loadbalancer-controlplane-tenant",
+            "server c 10.0.0.2:6443",
+        )),
+    ),
+    scenario(
+        "sip-contract",
+        CREATED,
+        &[Step::Patch(ONE)],
+        SUCCEEDED,
+        None,
+    ),
+    scenario(
+        "sip-in-use",
+        CREATED,
+        &[Step::Act(consume), Step::Patch(ONE)],
+        SUCCEEDED,
+        Some((
+            "ConfigMap/loadbalancer-controlplane-tenant",
+            "server a 10.0.0.0:6443",
+        )),
+    ),
+    scenario(
+        "sip-too-few",
+        CREATED,
+        &[Step::Patch(FOUR)],
+        "Unschedulable",
+        None,
+    ),
+    scenario(
+        "sip-no-role",
+        CREATED,
+        &[Step::Patch(NO_ROLE)],
+        SUCCEEDED,
+        None,
+    ),
+    scenario(
+        "sip-member-lost",
+        CREATED,
+        &[Step::Act(delete_host)],
+        SUCCEEDED,
+        Some((
+            "ConfigMap/loadbalancer-controlplane-tenant",
+            "server c 10.0.0.2:6443",
+        )),
+    ),
+    scenario("sip-delete", CREATED, &[Step::Delete], "", None),
+];
