@@ -89,7 +89,7 @@ release-push: ## Push the images of dist/ to the registry for which they were ma
 	@release/make push
 programs: ## Build the two programs, static, as the tests use them
 	@tests/run programs
-images: ## Build the two images with these programs: .cache/images/*.tar
+images: ## Build the three images with these programs: .cache/images/*.tar
 	@tests/run programs images
 guests: ## Build the three test guests: .cache/guests/*.img
 	@tests/run images guests

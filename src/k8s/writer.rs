@@ -5,7 +5,8 @@ use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
 use kube::api::{
-    DeleteParams, GetParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+    DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
 };
 use kube::core::{NamespaceResourceScope, PartialObjectMeta, Request};
 use kube::{Resource, ResourceExt};
@@ -180,6 +181,27 @@ impl<'a> Writer<'a> {
         let writing = cache.writing();
         let found = self.find::<K, V>(name).await?;
         Ok(found.map(|found| writing.answered(found)))
+    }
+
+    /// The metadata of the objects with these labels.
+    ///
+    /// # Errors
+    /// If the request fails.
+    pub async fn list_metadata<K>(&self, labels: &str) -> Result<Vec<PartialObjectMeta<K>>, Error>
+    where
+        K: Resource<DynamicType = ()> + Clone,
+    {
+        let request = self
+            .request::<K>()
+            .list(&ListParams::default().labels(labels));
+        let request = request.map_err(kube::Error::BuildRequest);
+        let request = request.map_err(failed::<K>("list", labels))?;
+        let answer = self
+            .cluster
+            .client
+            .request::<ObjectList<PartialObjectMeta<K>>>(request);
+        let list = answer.await.map_err(failed::<K>("list", labels))?;
+        Ok(list.items)
     }
 
     /// Patches the object. A strategic patch merges lists of built-in kinds by the keys of their items.

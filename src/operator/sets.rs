@@ -169,7 +169,7 @@ impl ControllerSet for SipSet {
             },
             ForeignKind {
                 plural: "baremetalhosts",
-                install: "install the baremetal-operator of Metal3, whose manifests contain it",
+                install: "apply the manifests of the baremetal-operator of Metal3",
             },
         ],
     };

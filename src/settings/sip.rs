@@ -17,7 +17,7 @@ pub struct SipSettings {
     pub images: ServiceImages,
     /// Pods of each load balancer, 1 to 10.
     pub replicas: i32,
-    /// Time in seconds that open connections have before a replaced pod of a load balancer ends, 0 to 86400.
+    /// Time in seconds that open connections have before a replaced pod of a load balancer ends, 1 to 86400.
     pub drain: u64,
 }
 
@@ -72,7 +72,11 @@ impl Section for SipSettings {
                 (1..=10).contains(&self.replicas),
                 "use a number from 1 to 10",
             ),
-            ("drain", self.drain <= 86400, "use 0 to 86400 seconds"),
+            (
+                "drain",
+                (1..=86400).contains(&self.drain),
+                "use 1 to 86400 seconds",
+            ),
         ];
         let wrong = limits.into_iter().find(|(_, is_allowed, _)| !is_allowed)?;
         Some((wrong.0.to_owned(), wrong.2))

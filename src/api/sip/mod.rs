@@ -12,7 +12,7 @@ pub mod names;
 use crate::api::conditions::Reason;
 use crate::api::vm::without_nulls;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrBool, ValidationRule,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::{CustomResource, CustomResourceExt};
@@ -83,6 +83,7 @@ pub struct NodeSet {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// A label of hosts, for example of their rack: at most one host of the role for each of its values.
+    #[schemars(extend("pattern" = r"^$|^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$", "maxLength" = 317))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub topology_key: Option<String>,
     /// The number of hosts.
@@ -368,6 +369,9 @@ fn limit(root: &mut JSONSchemaProps) {
     const ROLE: &str =
         "self.all(role, role.matches('^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$'))";
     if let Some(nodes) = field(root, &["spec", "nodes"]) {
+        if let Some(JSONSchemaPropsOrBool::Schema(role)) = &mut nodes.additional_properties {
+            without_nulls(role);
+        }
         nodes.max_properties = Some(16);
         nodes.x_kubernetes_validations = Some(vec![
             rule(SUM, "use counts with a sum of at most 1000"),

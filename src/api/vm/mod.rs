@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, LocalObjectReference, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{CustomResource, CustomResourceExt};
@@ -379,9 +379,6 @@ pub(in crate::api) fn without_nulls(schema: &mut JSONSchemaProps) {
         without_nulls(child);
     }
     if let Some(JSONSchemaPropsOrArray::Schema(child)) = &mut schema.items {
-        without_nulls(child);
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(child)) = &mut schema.additional_properties {
         without_nulls(child);
     }
 }

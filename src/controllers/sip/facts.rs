@@ -55,8 +55,10 @@ pub enum Obstacle {
     Failed,
     /// Its provisioning state is not in the configuration.
     State(String),
-    /// A service needs its address, which its network data does not have. With the Secret and the reason.
-    Address(String),
+    /// A member has the same value of the topology key.
+    Domain,
+    /// A service needs its address, which its network data does not have.
+    Address,
 }
 
 impl Obstacle {
@@ -73,7 +75,8 @@ impl Obstacle {
             Self::Failed => "are unhealthy or have an error".to_owned(),
             Self::State(state) if state.is_empty() => "have no provisioning state yet".to_owned(),
             Self::State(state) => format!("have the provisioning state {state}"),
-            Self::Address(problem) => format!("lack an address: {problem}"),
+            Self::Domain => "have the same value of the topologyKey as a member".to_owned(),
+            Self::Address => "lack an address".to_owned(),
         }
     }
 }
@@ -127,8 +130,17 @@ impl<'a> Host<'a> {
     /// There is no such address. The error names the Secret, the reason and the next step.
     pub fn address(&self, interface: Option<&str>) -> Result<IpAddr, String> {
         let secret = self.view.spec.network_data.as_ref();
+        let is_elsewhere = |namespace: &Option<String>| {
+            namespace.is_some() && *namespace != self.view.metadata.namespace
+        };
+        if secret.is_some_and(|secret| is_elsewhere(&secret.namespace)) {
+            let problem = "spec.networkData names another namespace; use a Secret in the namespace of the host";
+            return Err(problem.to_owned());
+        }
         let Some(secret) = secret.and_then(|secret| secret.name.as_deref()) else {
-            return Err("spec.networkData names no Secret".to_owned());
+            return Err(
+                "spec.networkData names no Secret; add one with the host's networks".to_owned(),
+            );
         };
         let Some(networks) = self.networks else {
             return Err(format!(
@@ -179,7 +191,7 @@ impl<'a> Host<'a> {
         if !states.is_empty() && !states.contains(state) {
             return Some(Obstacle::State(state.clone()));
         }
-        self.missing_address(role).map(Obstacle::Address)
+        self.missing_address(role).map(|_| Obstacle::Address)
     }
 
     /// The problem of an address that a service of the role needs.
@@ -256,11 +268,12 @@ pub fn since(cluster: &SIPCluster) -> BTreeMap<&str, Timestamp> {
         .collect()
 }
 
-/// Whether all roles have been complete once. The Airship SIP operator says it with the condition `Ready`.
+/// Whether all roles have been complete once. The Airship SIP operator says it with the condition `Ready`, and writes no generation.
 #[must_use]
 pub fn has_been_complete(cluster: &SIPCluster) -> bool {
-    cluster
-        .status
-        .as_ref()
-        .is_some_and(|status| status.has_been_complete || is_true(&status.conditions, READY))
+    let Some(status) = &cluster.status else {
+        return false;
+    };
+    let is_of_airship = status.observed_generation.is_none();
+    status.has_been_complete || is_of_airship && is_true(&status.conditions, READY)
 }

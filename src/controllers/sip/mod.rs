@@ -11,6 +11,7 @@
 
 mod facts;
 mod haproxy;
+mod labels;
 pub mod metrics;
 mod objects;
 mod plan;
@@ -20,13 +21,12 @@ mod services;
 mod views;
 mod watches;
 
-use crate::api::metal3::BareMetalHost;
 use crate::api::sip::names;
 use crate::api::{SIPCluster, sip::SIPClusterReason};
-use crate::controllers::sip::facts::{Host, Membership, Role};
+use crate::controllers::sip::facts::{Host, Role, has_been_complete};
 use crate::controllers::sip::metrics::SipMetrics;
-use crate::controllers::sip::plan::{Placed, plan};
-use crate::controllers::sip::report::{Problem, Progress, publish};
+use crate::controllers::sip::plan::plan;
+use crate::controllers::sip::report::{Problem, Progress};
 use crate::controllers::sip::views::{
     ConfigMapView, DeploymentView, HostView, NetworkDataView, ServiceView,
 };
@@ -34,7 +34,6 @@ use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::live::Version;
 use crate::k8s::registry::{Registry, Stored};
 use crate::k8s::scope::Scope;
 use crate::k8s::state::States;
@@ -43,14 +42,11 @@ use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::undecodable::Undecodable;
 use crate::k8s::views::PodView;
 use crate::settings::sip::SipSettings;
-use kube::api::Patch;
-use kube::runtime::events::EventType;
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The controller as field manager and as reporter of events.
 pub const MANAGER: Manager = Manager {
@@ -65,14 +61,35 @@ const BLOCKED_RECHECK: Duration = Duration::from_secs(60);
 /// Delay before a reconcile if a store is old. The watch usually causes one before.
 const OUTDATED_RECHECK: Duration = Duration::from_secs(1);
 
-/// Plans in one reconcile, if other programs change the hosts.
-const CLAIM_ROUNDS: usize = 3;
+/// A step of a reconcile that writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Labels of hosts that join.
+    Claim,
+    /// Children.
+    Serve,
+    /// Labels of hosts that leave.
+    Release,
+}
+
+/// A step whose requests the API server has rejected.
+#[derive(Clone, Debug)]
+pub struct Rejected {
+    /// Generation of the spec that caused the requests.
+    generation: Option<i64>,
+    /// The time of the next try.
+    until: Instant,
+    problem: Problem,
+}
+
+/// The remembered rejections of a cluster.
+type SipState = BTreeMap<Step, Rejected>;
 
 /// The controller.
 pub struct SipController {
     scope: Scope,
     settings: SipSettings,
-    states: States<()>,
+    states: States<SipState>,
     clusters: Arc<PrimaryStore<SIPCluster>>,
     hosts: Arc<Cache<HostView>>,
     networks: Arc<Cache<NetworkDataView>>,
@@ -96,13 +113,6 @@ impl Snapshot {
         })
         .collect()
     }
-}
-
-/// The result of a write on a host.
-enum Written {
-    Yes,
-    /// Another program has changed or deleted the host before.
-    Conflict,
 }
 
 impl SipController {
@@ -177,9 +187,9 @@ impl SipController {
             );
             return Some((SIPClusterReason::PermissionDenied, message));
         }
-        if self.hosts.is_unknown() || !self.hosts.is_ready() {
+        if self.hosts.is_unknown() {
             let message = format!(
-                "the API server does not know the kind BareMetalHost; install its definition: {}",
+                "the API server does not know the kind BareMetalHost; {}",
                 cluster.install_command("baremetalhosts")
             );
             return Some((SIPClusterReason::BareMetalHostKindMissing, message));
@@ -187,149 +197,44 @@ impl SipController {
         None
     }
 
-    /// Sets or removes the labels of a host, if it is unchanged.
-    async fn label(
-        &self,
-        host: &HostView,
-        labels: [(&str, Option<&str>); 3],
-    ) -> Result<Written, Error> {
-        let labels: BTreeMap<&str, Option<&str>> = labels.into();
-        let version = &host.metadata.resource_version;
-        let patch: Value = json!({"metadata": {"resourceVersion": version, "labels": labels}});
-        let (writer, name) = (self.scope.writer(), host.name_any());
-        let patch = Patch::Merge(patch);
-        match writer
-            .patch::<BareMetalHost, _>(&self.hosts, &name, &patch)
-            .await
-        {
-            Ok(_) => return Ok(Written::Yes),
-            Err(error) if error.code() == Some(409) || error.is_absence() => {}
-            Err(error) => return Err(error),
-        }
-        self.metrics.conflict();
-        // The watch may report the change later than the next plan.
-        writer
-            .find_into::<BareMetalHost, _>(&self.hosts, &name)
-            .await?;
-        Ok(Written::Conflict)
+    /// The problem of the step, if the API server has just rejected its requests for this spec. A request that is sent again at each reconcile
+    /// would be a hot loop, because the message of a rejection can differ each time.
+    fn retained(&self, cluster: &SIPCluster, step: Step) -> Option<Problem> {
+        let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
+        let rejected = self
+            .states
+            .with(&key, |state| state.get(&step).cloned())??;
+        let is_retained =
+            rejected.generation == cluster.metadata.generation && now < rejected.until;
+        is_retained.then_some(rejected.problem)
     }
 
-    async fn claim(&self, cluster: &SIPCluster, claim: &Placed<'_>) -> Result<Written, Error> {
-        let (namespace, name) = (cluster.namespace().unwrap_or_default(), cluster.name_any());
-        let labels = [
-            (names::LABEL_CLUSTER_NAMESPACE, Some(namespace.as_str())),
-            (names::LABEL_CLUSTER_NAME, Some(name.as_str())),
-            (names::LABEL_NODE_TYPE, Some(claim.role)),
-        ];
-        let written = self.label(claim.host.view, labels).await?;
-        if matches!(written, Written::Yes) {
-            let note = format!(
-                "host {} joins with the role {}",
-                claim.host.name(),
-                claim.role
-            );
-            tracing::info!(cluster = %ObjectKey::of(cluster), "{note}");
-            publish(
-                &self.scope.cluster,
-                cluster,
-                EventType::Normal,
-                "HostClaimed",
-                &note,
-            )
-            .await;
-        }
-        Ok(written)
+    /// Retains the problem of the step for a minute.
+    fn reject(&self, cluster: &SIPCluster, step: Step, problem: Problem) -> Problem {
+        let rejected = Rejected {
+            generation: cluster.metadata.generation,
+            until: (self.scope.cluster.instant)() + BLOCKED_RECHECK,
+            problem: problem.clone(),
+        };
+        let key = ObjectKey::of(cluster);
+        self.states
+            .change(&key, |state| state.insert(step, rejected));
+        problem
     }
 
-    async fn release(&self, cluster: &SIPCluster, host: Host<'_>) -> Result<Written, Error> {
-        let labels = [
-            (names::LABEL_CLUSTER_NAMESPACE, None),
-            (names::LABEL_CLUSTER_NAME, None),
-            (names::LABEL_NODE_TYPE, None),
-        ];
-        let written = self.label(host.view, labels).await?;
-        if matches!(written, Written::Yes) {
-            let note = format!("host {} has left", host.name());
-            tracing::info!(cluster = %ObjectKey::of(cluster), "{note}");
-            publish(
-                &self.scope.cluster,
-                cluster,
-                EventType::Normal,
-                "HostReleased",
-                &note,
-            )
-            .await;
-        }
-        Ok(written)
-    }
-
-    /// Whether the spec of the cluster is, at the API server, as the store has it.
-    async fn is_current(&self, cluster: &SIPCluster) -> Result<bool, Error> {
-        let live = self.scope.writer().find_metadata(cluster).await?;
-        Ok(Version::of(cluster).is(live.as_ref()))
-    }
-
-    /// Gives hosts to the roles. Returns the problem that stops it.
-    async fn gather(
-        &self,
-        cluster: &SIPCluster,
-        roles: &BTreeMap<&str, Role>,
-    ) -> Result<Option<Problem>, Error> {
-        for _ in 0..CLAIM_ROUNDS {
-            let snapshot = self.snapshot();
-            let plan = plan(
-                cluster,
-                roles,
-                &snapshot.hosts(),
-                &self.settings.host_states,
-            );
-            let mut is_outdated = false;
-            if !plan.claims.is_empty() && !self.is_current(cluster).await? {
-                return Err(Error::Changed {
-                    kind: "SIPCluster",
-                    name: cluster.name_any(),
-                });
-            }
-            for claim in &plan.claims {
-                match self.claim(cluster, claim).await {
-                    Ok(Written::Yes) => {}
-                    Ok(Written::Conflict) => is_outdated = true,
-                    Err(error) if error.is_rejection() => {
-                        return Ok(Some((
-                            SIPClusterReason::UnableToApplyLabels,
-                            rejected(&error),
-                        )));
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            if !is_outdated {
-                return Ok(None);
-            }
-        }
-        let message = "other programs have changed the selected hosts at the same time; the controller tries again";
-        Ok(Some((
-            SIPClusterReason::UnableToApplyLabels,
-            message.to_owned(),
-        )))
+    /// The time after which a rejected request is sent again.
+    fn retry_after(&self, cluster: &SIPCluster) -> Option<Duration> {
+        let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
+        let until = self
+            .states
+            .with(&key, |state| state.values().map(|it| it.until).min())??;
+        Some(until.saturating_duration_since(now)).filter(|after| !after.is_zero())
     }
 
     /// Releases all hosts, and removes the finalizer.
     async fn end(&self, cluster: &SIPCluster) -> Result<Outcome, Error> {
-        let snapshot = self.snapshot();
-        for host in snapshot.hosts() {
-            if !matches!(host.membership(cluster), Membership::Own(_)) {
-                continue;
-            }
-            match self.release(cluster, host).await {
-                Ok(Written::Yes) => {}
-                Ok(Written::Conflict) => return Ok(Outcome::Recheck(OUTDATED_RECHECK)),
-                Err(error) if error.is_rejection() => {
-                    let problem = (SIPClusterReason::UnableToDecommission, rejected(&error));
-                    return self.stop(cluster, problem).await;
-                }
-                Err(error) => return Err(error),
-            }
+        if let Some(problem) = self.release_all(cluster).await? {
+            return self.stop(cluster, problem).await;
         }
         let writer = self.scope.writer();
         let removed = writer.remove_finalizer(&self.clusters, cluster, names::FINALIZER);
@@ -345,7 +250,7 @@ impl SipController {
             problem: Some(problem),
             ..Progress::default()
         };
-        self.report(cluster, &progress, &[]).await?;
+        self.report(cluster, &progress).await?;
         Ok(Outcome::Recheck(BLOCKED_RECHECK))
     }
 }
@@ -364,7 +269,7 @@ fn rejected(error: &Error) -> String {
 
 impl Reconciler for SipController {
     type Object = SIPCluster;
-    type State = ();
+    type State = SipState;
     const NAME: &'static str = "sip";
     // Clusters compete for hosts. One after the other, no two of this process choose the same host.
     const CONCURRENCY: u16 = 1;
@@ -373,7 +278,7 @@ impl Reconciler for SipController {
         &self.scope.cluster
     }
 
-    fn states(&self) -> &States<()> {
+    fn states(&self) -> &States<SipState> {
         &self.states
     }
 
@@ -408,6 +313,10 @@ impl Reconciler for SipController {
         if let Some(problem) = self.blocked() {
             return self.stop(&cluster, problem).await;
         }
+        // The first list is in progress.
+        if !self.hosts.is_ready() {
+            return Ok(Outcome::Recheck(OUTDATED_RECHECK));
+        }
         if is_ending {
             return self.end(&cluster).await;
         }
@@ -425,75 +334,72 @@ impl Reconciler for SipController {
         let current = writer
             .add_finalizer(&self.clusters, cluster.clone(), finalizer)
             .await?;
-        if let Some(problem) = self.gather(&current, &roles).await? {
-            return self.stop(&current, problem).await;
-        }
-        self.serve(&current, &roles).await
+        let problem = self.gather(&current, &roles).await?;
+        self.serve(&current, &roles, problem).await
     }
 }
 
 impl SipController {
-    /// Configures the services, releases hosts that no service uses any more, and reports.
+    /// Configures the services, releases hosts that no service uses any more, and reports. `problem` is that of the claims.
     async fn serve(
         &self,
         cluster: &SIPCluster,
         roles: &BTreeMap<&str, Role>,
+        problem: Option<Problem>,
     ) -> Result<Outcome, Error> {
         let states = &self.settings.host_states;
-        let (mut progress, mut released) = (Progress::default(), Vec::new());
+        let mut progress = Progress {
+            problem,
+            ..Progress::default()
+        };
         let snapshot = self.snapshot();
         let hosts = snapshot.hosts();
-        let planned = plan(cluster, roles, &hosts, states);
-        // Without its hosts, a new cluster gets no services.
-        let mut is_drained = planned.is_first_claim_given_up;
-        if !planned.is_first_claim_given_up {
-            let desired = match objects::load_balancers(cluster, &planned.members, &self.settings) {
-                Ok(desired) => desired,
-                Err(message) => {
-                    return self
-                        .stop(cluster, (SIPClusterReason::InvalidSpec, message))
-                        .await;
-                }
-            };
-            if !self.are_hosts_current(&desired).await? {
-                return Ok(Outcome::Recheck(OUTDATED_RECHECK));
+        let mut planned = plan(cluster, roles, &hosts, states);
+        // A first claim that the API server rejects is taken back, too.
+        if progress.problem.is_some() && !has_been_complete(cluster) {
+            planned.abandon_first_claim();
+        }
+        // Without its hosts, a new cluster has no services.
+        let desired = match planned.is_first_claim_abandoned {
+            true => Vec::new(),
+            false => objects::load_balancers(cluster, &planned.members, &self.settings)?,
+        };
+        let mut is_drained = false;
+        if let Some(problem) = self.retained(cluster, Step::Serve) {
+            progress.problem.get_or_insert(problem);
+        } else {
+            if self.is_reconfigured(&desired) {
+                self.check_current(cluster, &hosts).await?;
             }
             match self.apply_services(cluster, &desired).await {
                 Ok(services) => {
                     is_drained = services.is_drained;
                     progress.services = Some(services);
                 }
+                // The garbage collector is deleting the objects of a previous cluster with the name.
+                Err(error @ Error::OwnedByPrevious { .. }) => return Err(error),
                 Err(error) if error.is_rejection() => {
-                    let reason = SIPClusterReason::InfraServiceFailure;
-                    progress.problem = Some((reason, rejected(&error)));
+                    let problem = (SIPClusterReason::InfraServiceFailure, rejected(&error));
+                    let problem = self.reject(cluster, Step::Serve, problem);
+                    progress.problem.get_or_insert(problem);
                 }
                 Err(error) => return Err(error),
             }
         }
-        let mut outcome = match progress.problem {
-            Some(_) => Outcome::Recheck(BLOCKED_RECHECK),
-            None => Outcome::Done,
-        };
-        if !planned.leaving.is_empty() && is_drained && !self.is_current(cluster).await? {
-            return Ok(Outcome::Recheck(OUTDATED_RECHECK));
-        }
-        for leaving in planned.leaving.iter().filter(|_| is_drained) {
-            match self.release(cluster, leaving.host).await {
-                Ok(Written::Yes) => released.push(leaving.host.uid().to_owned()),
-                Ok(Written::Conflict) => outcome = Outcome::Recheck(OUTDATED_RECHECK),
-                Err(error) if error.is_rejection() => {
-                    let reason = SIPClusterReason::UnableToDecommission;
-                    progress.problem.get_or_insert((reason, rejected(&error)));
-                    outcome = Outcome::Recheck(BLOCKED_RECHECK);
-                }
-                Err(error) => return Err(error),
-            }
+        if is_drained {
+            let rejected = self.release_leaving(cluster, &planned, &hosts).await?;
+            progress.problem = progress.problem.or(rejected);
         }
         let snapshot = self.snapshot();
         let hosts = snapshot.hosts();
         let after = plan(cluster, roles, &hosts, states);
         progress.plan = Some((roles, &after));
-        self.report(cluster, &progress, &released).await?;
-        Ok(outcome)
+        self.report(cluster, &progress).await?;
+        // Hosts that have become free since the claims.
+        let is_progressing = !after.claims.is_empty() && progress.problem.is_none();
+        let recheck = is_progressing.then_some(OUTDATED_RECHECK);
+        Ok(Outcome::Done
+            .recheck_within(recheck)
+            .recheck_within(self.retry_after(cluster)))
     }
 }

@@ -8,6 +8,7 @@ use crate::api::sip::names::{
 };
 use crate::controllers::sip::haproxy::{self, Frontend, HEALTH_PORT, Server};
 use crate::controllers::sip::plan::Placed;
+use crate::k8s::error::Error;
 use crate::settings::sip::SipSettings;
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
@@ -42,8 +43,6 @@ pub struct LoadBalancer {
     pub name: String,
     /// Address at which users reach the node port, if the spec has it.
     pub cluster_ip: Option<String>,
-    /// Names of the hosts that it uses.
-    pub hosts: Vec<String>,
     /// Hash of the configuration of its pods.
     pub configuration: String,
     /// The configuration.
@@ -57,12 +56,12 @@ pub struct LoadBalancer {
 /// The load balancers of the cluster, with these hosts.
 ///
 /// # Errors
-/// A host has no address. The error names it.
+/// An object cannot be serialized.
 pub fn load_balancers(
     cluster: &SIPCluster,
     members: &[Placed],
     settings: &SipSettings,
-) -> Result<Vec<LoadBalancer>, String> {
+) -> Result<Vec<LoadBalancer>, Error> {
     let entries = cluster.spec.services.load_balancer_control_plane.iter();
     entries
         .enumerate()
@@ -88,7 +87,7 @@ fn control_plane(
     cluster: &SIPCluster,
     members: &[Placed],
     settings: &SipSettings,
-) -> Result<LoadBalancer, String> {
+) -> Result<LoadBalancer, Error> {
     let interface = entry.service.node_interface_id.as_deref();
     let members = members.iter().filter(|it| it.role == ROLE_CONTROL_PLANE);
     let mut servers = Vec::new();
@@ -99,7 +98,6 @@ fn control_plane(
             servers.push(Server { name, address });
         }
     }
-    let hosts = servers.iter().map(|server| server.name.clone()).collect();
     let frontend = Frontend {
         port: API_SERVER_PORT,
         is_api_server: true,
@@ -139,7 +137,6 @@ fn control_plane(
         config_map: marked(config_map)?,
         deployment: marked(deployment)?,
         service: marked(service)?,
-        hosts,
         configuration,
         name,
     })
@@ -334,8 +331,8 @@ fn hash(text: &str) -> String {
 }
 
 /// The object with its own hash as an annotation.
-fn marked<K: Serialize + Resource<DynamicType = ()>>(mut object: K) -> Result<K, String> {
-    let text = serde_json::to_string(&object).map_err(|error| error.to_string())?;
+fn marked<K: Serialize + Resource<DynamicType = ()>>(mut object: K) -> Result<K, Error> {
+    let text = serde_json::to_string(&object).map_err(|error| Error::Panic(error.to_string()))?;
     let annotations = object.annotations_mut();
     annotations.insert(ANNOTATION_APPLIED.to_owned(), hash(&text));
     Ok(object)

@@ -31,6 +31,8 @@ pub struct Shortage<'a> {
     pub missing: usize,
     /// The hosts that are no candidates, by reason.
     pub obstacles: BTreeMap<Obstacle, usize>,
+    /// A host that lacks an address, and the reason.
+    pub without_address: Option<String>,
 }
 
 /// The plan of a cluster.
@@ -49,7 +51,7 @@ pub struct Plan<'a> {
     /// The numbers of hosts by role.
     pub counts: BTreeMap<&'a str, RoleStatus>,
     /// Whether the first claim is taken back, or not begun.
-    pub is_first_claim_given_up: bool,
+    pub is_first_claim_abandoned: bool,
 }
 
 /// Plans a cluster. `hosts` are all hosts in the order of their names. `states` are the provisioning states of candidates; if there is
@@ -115,14 +117,22 @@ pub fn plan<'a>(
     }
     let is_first = !has_been_complete(cluster);
     if is_first && !plan.shortages.is_empty() {
-        plan.is_first_claim_given_up = true;
-        plan.claims.clear();
-        let members = std::mem::take(&mut plan.members).into_iter();
-        let (used, unused): (Vec<_>, Vec<_>) = members.partition(|it| it.host.consumer().is_some());
-        plan.members = used;
-        plan.leaving.extend(unused);
+        plan.abandon_first_claim();
     }
     plan
+}
+
+impl Plan<'_> {
+    /// Claims nothing, and releases all members without a consumer.
+    pub fn abandon_first_claim(&mut self) {
+        self.is_first_claim_abandoned = true;
+        self.claims.clear();
+        let members = std::mem::take(&mut self.members).into_iter();
+        let (used, unused): (Vec<_>, Vec<_>) =
+            members.partition(|member| member.host.consumer().is_some());
+        self.members = used;
+        self.leaving.extend(unused);
+    }
 }
 
 /// Selects hosts for the roles with too few of them.
@@ -146,6 +156,7 @@ fn fill<'a>(
             candidates: Vec::new(),
         };
         let mut counted: BTreeMap<Obstacle, usize> = BTreeMap::new();
+        let mut without_address = None;
         for (index, host) in hosts.iter().enumerate() {
             let obstacle = match host.membership(cluster) {
                 Membership::Own(_) => continue,
@@ -153,18 +164,24 @@ fn fill<'a>(
                 Membership::Free => host.obstacle(rule, states),
             };
             let domain = host.domain(rule);
-            match obstacle {
-                Some(obstacle) => *counted.entry(obstacle).or_default() += 1,
-                None if domain.is_some_and(|domain| taken.contains(domain)) => {}
-                None => demand.candidates.push((index, domain)),
+            let is_taken = domain.is_some_and(|domain| taken.contains(domain));
+            let obstacle = obstacle.or_else(|| is_taken.then_some(Obstacle::Domain));
+            let Some(obstacle) = obstacle else {
+                demand.candidates.push((index, domain));
+                continue;
+            };
+            if obstacle == Obstacle::Address && without_address.is_none() {
+                let problem = host.missing_address(rule).unwrap_or_default();
+                without_address = Some(format!("host {}: {problem}", host.name()));
             }
+            *counted.entry(obstacle).or_default() += 1;
         }
         plan.counts.entry(*role).or_default().candidates = as_i64(demand.candidates.len());
         demands.push(demand);
-        obstacles.push(counted);
+        obstacles.push((counted, without_address));
     }
     let selected = select(&demands);
-    for (((role, demand), obstacles), selected) in
+    for (((role, demand), (obstacles, without_address)), selected) in
         roles.keys().zip(&demands).zip(obstacles).zip(selected)
     {
         if selected.len() < demand.missing {
@@ -172,6 +189,7 @@ fn fill<'a>(
                 role,
                 missing: demand.missing - selected.len(),
                 obstacles,
+                without_address,
             });
         }
         let chosen = selected.iter().filter_map(|index| hosts.get(*index));
@@ -183,3 +201,6 @@ fn fill<'a>(
 fn as_i64(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,8 @@ pub struct Progress<'a> {
 pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPClusterStatus {
     let mut status = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
+    // Before the generation, which shows that the status is ours.
+    status.has_been_complete = has_been_complete(cluster);
     status.observed_generation = generation;
     let mut conditions = Vec::new();
     let (mut is_ready, mut ready) = (true, None);
@@ -52,7 +54,7 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
         ready = of_plan(plan);
         let is_complete =
             plan.shortages.is_empty() && plan.claims.is_empty() && status.hosts.wanted > 0;
-        status.has_been_complete = has_been_complete(cluster) || is_complete;
+        status.has_been_complete |= is_complete;
     }
     if let Some(services) = &progress.services {
         status.endpoints.clone_from(&services.endpoints);
@@ -75,7 +77,7 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
     let problem = progress.problem.clone().or(ready);
     is_ready &= problem.is_none();
     let (reason, message) = problem.unwrap_or_else(|| {
-        let message = format!("{} hosts", status.hosts.members);
+        let message = format!("{} of {} hosts", status.hosts.members, status.hosts.wanted);
         (SIPClusterReason::ReconciliationSucceeded, message)
     });
     conditions.insert(
@@ -150,15 +152,18 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
             let obstacles: Vec<String> = obstacles.collect();
             let others = match obstacles.as_slice() {
                 [] => String::new(),
-                obstacles => format!("; other hosts, by reason: {}", obstacles.join(", ")),
+                obstacles => format!("; other hosts, by reason: {}", listed(obstacles.iter().cloned())),
             };
+            let address = shortage.without_address.as_ref();
+            let address = address.map(|it| format!("; {it}")).unwrap_or_default();
             format!(
-                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}",
+                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}{address}",
                 count.wanted, count.members, count.candidates, shortage.missing
             )
         });
         let roles: Vec<String> = roles.collect();
-        let next = "add hosts, free some, or change the role's count or labelSelector";
+        let next =
+            "add hosts, free some, or change count, labelSelector or topologyKey of the role";
         return Some((
             SIPClusterReason::Unschedulable,
             format!("{}; {next}", roles.join(". ")),
@@ -171,21 +176,25 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
         });
         let message = format!(
             "hosts that are no longer wanted have consumers: {}; delete the consumers, or raise the count",
-            some(hosts)
+            listed(hosts)
         );
         return Some((SIPClusterReason::HostsInUse, message));
     }
     if !plan.leaving.is_empty() {
-        let hosts = some(plan.leaving.iter().map(|it| it.host.name().to_owned()));
+        let hosts = listed(plan.leaving.iter().map(|it| it.host.name().to_owned()));
         let message = format!(
             "the hosts {hosts} leave the cluster when no pod of a load balancer has the previous configuration"
         );
         return Some((SIPClusterReason::Progressing, message));
     }
-    None
+    let claims = plan.claims.iter().map(|it| it.host.name().to_owned());
+    (!plan.claims.is_empty()).then(|| {
+        let message = format!("the hosts {} join", listed(claims));
+        (SIPClusterReason::Progressing, message)
+    })
 }
 
-fn some(hosts: impl Iterator<Item = String>) -> String {
+fn listed(hosts: impl Iterator<Item = String>) -> String {
     let all: Vec<String> = hosts.collect();
     match all.len().checked_sub(HOSTS_IN_MESSAGE_MAX) {
         None | Some(0) => all.join(", "),
@@ -205,35 +214,12 @@ fn degraded(
     roles: &BTreeMap<&str, Role>,
     plan: &Plan,
 ) -> Option<DesiredCondition<SIPClusterReason>> {
-    let problems: Vec<String> = plan
-        .members
-        .iter()
-        .filter_map(|it| {
-            let role = roles.get(it.role)?;
-            let problem = it.host.problem().map(|problem| match problem {
-                Obstacle::Deleting => "is being deleted".to_owned(),
-                _ => {
-                    let message = &it.host.view.status.error_message;
-                    format!("is unhealthy or has an error: {message}")
-                }
-            });
-            let address = || {
-                it.host
-                    .missing_address(role)
-                    .map(|problem| format!("gets no connections: {problem}"))
-            };
-            let selector = || {
-                let is_of_role = role.selector.matches(it.host.view.labels());
-                (!is_of_role).then(|| "no longer matches the selector".to_owned())
-            };
-            let problem = problem.or_else(address).or_else(selector)?;
-            Some(format!(
-                "host {} of role {} {problem}",
-                it.host.name(),
-                it.role
-            ))
-        })
-        .collect();
+    let problems = plan.members.iter().filter_map(|member| {
+        let problem = problem_of(member, roles.get(member.role)?, plan)?;
+        let (host, role) = (member.host.name(), member.role);
+        Some(format!("host {host} of role {role} {problem}"))
+    });
+    let problems: Vec<String> = problems.collect();
     if problems.is_empty() {
         return None;
     }
@@ -241,8 +227,34 @@ fn degraded(
         type_: DEGRADED,
         status: true,
         reason: SIPClusterReason::MembersDegraded,
-        message: some(problems.into_iter()),
+        message: listed(problems.into_iter()),
     })
+}
+
+fn problem_of(member: &Placed, role: &Role, plan: &Plan) -> Option<String> {
+    let host = &member.host;
+    let error = &host.view.status.error_message;
+    match host.problem() {
+        Some(Obstacle::Deleting) => return Some("is being deleted".to_owned()),
+        Some(_) if error.is_empty() => return Some("is unhealthy or has an error".to_owned()),
+        Some(_) => return Some(format!("has an error: {error}")),
+        None => {}
+    }
+    if let Some(problem) = host.missing_address(role) {
+        return Some(format!("gets no connections: {problem}"));
+    }
+    if !role.selector.matches(host.view.labels()) {
+        return Some("no longer matches the labelSelector".to_owned());
+    }
+    let domain = host.domain(role)?;
+    let mut others = plan.members.iter().filter(|it| it.role == member.role);
+    let other =
+        others.find(|it| it.host.uid() != host.uid() && it.host.domain(role) == Some(domain))?;
+    let key = role.topology_key.as_deref().unwrap_or_default();
+    Some(format!(
+        "has the same label {key} as host {}",
+        other.host.name()
+    ))
 }
 
 /// The fields of the spec that this version ignores.
@@ -279,12 +291,17 @@ pub(super) async fn publish(
 }
 
 impl SipController {
-    /// Writes the status, if it differs. `released` are the UIDs of the hosts that this reconcile has released.
+    /// Logs and publishes an event of type `Normal`.
+    pub(super) async fn publish_normal(&self, of: &SIPCluster, reason: &str, note: &str) {
+        tracing::info!(cluster = %ObjectKey::of(of), "{note}");
+        publish(&self.scope.cluster, of, EventType::Normal, reason, note).await;
+    }
+
+    /// Writes the status, if it differs.
     pub(super) async fn report(
         &self,
         cluster: &SIPCluster,
         progress: &Progress<'_>,
-        released: &[String],
     ) -> Result<(), Error> {
         let status = status(cluster, progress, (self.scope.cluster.now)());
         let before = cluster.status.clone().unwrap_or_default();
@@ -329,15 +346,12 @@ impl SipController {
             .await;
         }
         let is_lost = |member: &&Member| {
+            let host = self.hosts.get(&self.scope.key(&member.name));
             progress.plan.is_some()
-                && !released.contains(&member.uid)
-                && !status.members.iter().any(|it| it.uid == member.uid)
+                && host.is_none_or(|host| host.uid().as_ref() != Some(&member.uid))
         };
         for lost in before.members.iter().filter(is_lost) {
-            let note = format!(
-                "host {} of role {} was deleted, or has lost the labels of the cluster",
-                lost.name, lost.role
-            );
+            let note = format!("host {} of role {} was deleted", lost.name, lost.role);
             publish(
                 &self.scope.cluster,
                 cluster,

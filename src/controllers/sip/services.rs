@@ -1,19 +1,17 @@
 //! (client) The children of clusters: applied if they differ, and deleted if the spec no longer has them.
 
 use crate::api::SIPCluster;
-use crate::api::metal3::BareMetalHost;
 use crate::api::sip::Endpoint;
-use crate::api::sip::names::ANNOTATION_CONFIGURATION;
+use crate::api::sip::names::{ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME};
 use crate::controllers::sip::SipController;
 use crate::controllers::sip::objects::LoadBalancer;
 use crate::controllers::sip::views::{DeploymentView, ServiceView};
 use crate::k8s::applied::contains;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::live::Version;
 use crate::k8s::ownership::check_owner;
 use crate::k8s::store::children::Cache;
-use crate::k8s::views::PodView;
+use crate::k8s::views::{PodConditionView, PodView};
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -21,7 +19,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The state of the services of a cluster.
@@ -36,26 +34,13 @@ pub struct Services {
 }
 
 impl SipController {
-    /// Whether the hosts that the load balancers get are, at the API server, as the store has them: the lists of a new process can be old.
-    pub(super) async fn are_hosts_current(&self, desired: &[LoadBalancer]) -> Result<bool, Error> {
-        for balancer in desired {
+    /// Whether a load balancer gets another configuration.
+    pub(super) fn is_reconfigured(&self, desired: &[LoadBalancer]) -> bool {
+        desired.iter().any(|balancer| {
             let present = self.config_maps.get(&ObjectKey::of(&balancer.config_map));
             let data = present.and_then(|present| present.fields.get("data").cloned());
-            let text = data.unwrap_or_default().to_string();
-            let is_new = |name: &&String| !text.contains(&format!("server {name} "));
-            for name in balancer.hosts.iter().filter(is_new) {
-                let stored = self.hosts.get(&self.scope.key(name));
-                let stored = stored.as_deref().map(Version::of);
-                let writer = self.scope.writer();
-                let live = writer
-                    .find_into::<BareMetalHost, _>(&self.hosts, name)
-                    .await?;
-                if !stored.is_some_and(|stored| stored.is(live.as_deref())) {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
+            data.is_none_or(|data| data != json!(balancer.config_map.data))
+        })
     }
 
     /// Applies the load balancers, and deletes those that the spec no longer has.
@@ -64,6 +49,14 @@ impl SipController {
         cluster: &SIPCluster,
         desired: &[LoadBalancer],
     ) -> Result<Services, Error> {
+        // First, because one of them may have a node port that another one gets.
+        let names: Vec<&str> = desired.iter().map(|it| it.name.as_str()).collect();
+        self.remove::<Service, _>(cluster, &self.services, &names)
+            .await?;
+        self.remove::<Deployment, _>(cluster, &self.deployments, &names)
+            .await?;
+        self.remove::<ConfigMap, _>(cluster, &self.config_maps, &names)
+            .await?;
         let mut services = Services {
             is_drained: true,
             ..Services::default()
@@ -92,13 +85,6 @@ impl SipController {
             }
             services.is_drained &= is_observed(&deployment);
         }
-        let names: Vec<&str> = desired.iter().map(|it| it.name.as_str()).collect();
-        self.remove::<Service, _>(cluster, &self.services, &names)
-            .await?;
-        self.remove::<Deployment, _>(cluster, &self.deployments, &names)
-            .await?;
-        self.remove::<ConfigMap, _>(cluster, &self.config_maps, &names)
-            .await?;
         let pods = self.pods.group(&ObjectKey::of(cluster));
         let is_old = |pod: &Arc<PodView>| {
             let configuration = pod.annotations().get(ANNOTATION_CONFIGURATION);
@@ -127,9 +113,8 @@ impl SipController {
             None => writer.find_into::<K, V>(cache, key.name()).await?,
         };
         if let Some(present) = present {
-            check_owner(kind, &*present, is_own(&*present, cluster), cluster, || {
-                None
-            })?;
+            let is_own = is_labelled_for(&*present, cluster);
+            check_owner(kind, &*present, is_own, cluster, || None)?;
             let (present_value, mut desired_value) = (as_value(&*present), as_value(desired));
             // The items of lists have neither.
             if let Some(fields) = desired_value.as_object_mut() {
@@ -187,28 +172,62 @@ impl SipController {
         }
         let name = &balancer.name;
         let pods = self.pods.group(&ObjectKey::of(cluster));
-        let mut waiting = pods.iter().filter_map(|pod| {
+        let of_balancer = pods.iter().filter(|pod| {
             let instance = pod.labels().get("app.kubernetes.io/instance");
-            let mut containers = pod.status.container_statuses.iter();
-            let waiting = containers.find_map(|it| it.state.waiting.as_ref())?;
-            let reason = waiting
-                .reason
-                .as_deref()
-                .filter(|it| *it != "ContainerCreating")?;
-            let message = waiting.message.as_deref().unwrap_or_default();
-            (instance == Some(name)).then(|| format!("pod {}: {reason}: {message}", pod.name_any()))
+            instance == Some(name)
         });
-        let cause = waiting.next().unwrap_or_else(|| {
+        let cause = of_balancer
+            .filter_map(|pod| not_running(pod))
+            .next()
+            .or_else(|| not_created(deployment));
+        let cause = cause.unwrap_or_else(|| {
+            let old = status("replicas") - updated;
             format!(
-                "{updated} of {wanted} pods have the present configuration, and {available} are available"
+                "{updated} of {wanted} pods have the present configuration, {old} have the previous one, {available} are available"
             )
         });
         Some(format!("Deployment {name}: {cause}"))
     }
 }
 
+/// Why a pod has no running container.
+fn not_running(pod: &PodView) -> Option<String> {
+    let status = &pod.status;
+    let containers = status.container_statuses.iter();
+    let waiting = containers.filter_map(|it| it.state.waiting.as_ref());
+    let mut waiting = waiting.filter(|it| it.reason.as_deref() != Some("ContainerCreating"));
+    let mut conditions = status.conditions.iter();
+    let (reason, message) = match waiting.next() {
+        Some(waiting) => (&waiting.reason, &waiting.message),
+        None => {
+            let unscheduled =
+                |it: &&PodConditionView| it.type_ == "PodScheduled" && it.status == "False";
+            let condition = conditions.find(unscheduled)?;
+            (&condition.reason, &condition.message)
+        }
+    };
+    let [reason, message] = [reason, message].map(|text| text.as_deref().unwrap_or_default());
+    Some(format!("pod {}: {reason}: {message}", pod.name_any()))
+}
+
+/// Why a Deployment cannot create its pods, for example because of a quota.
+fn not_created(deployment: &DeploymentView) -> Option<String> {
+    let conditions = deployment.fields.get("status")?.get("conditions")?;
+    let mut conditions = conditions.as_array()?.iter();
+    let failure = conditions.find(|it| {
+        let text = |field| it.get(field).and_then(Value::as_str);
+        text("type") == Some("ReplicaFailure") && text("status") == Some("True")
+    })?;
+    Some(failure.get("message")?.as_str()?.to_owned())
+}
+
 fn as_value(object: &impl Serialize) -> Value {
     serde_json::to_value(object).unwrap_or_default()
+}
+
+/// Whether the object was created for the cluster, or for a previous one with its name.
+fn is_labelled_for(child: &impl Resource, cluster: &SIPCluster) -> bool {
+    child.labels().get(LABEL_CLUSTER_NAME) == cluster.metadata.name.as_ref()
 }
 
 fn is_own(child: &impl Resource, cluster: &SIPCluster) -> bool {

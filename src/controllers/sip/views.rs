@@ -39,7 +39,7 @@ pub struct NetworkDataView {
 /// The networks of a host, as its network data describes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Networks {
-    /// The Secret has none of the keys.
+    /// The Secret has none of the keys. Such a Secret is not stored.
     #[default]
     Missing,
     /// The value is not in the format of OpenStack's network data.
@@ -55,8 +55,7 @@ impl Networks {
     /// There is no such address. The error says why.
     pub fn address(&self, id: Option<&str>) -> Result<IpAddr, String> {
         let networks = match self {
-            Self::Missing => return Err("it has no key networkData or value".to_owned()),
-            Self::Malformed => {
+            Self::Missing | Self::Malformed => {
                 return Err(
                     "its value is not a YAML or JSON object with a list networks".to_owned(),
                 );
@@ -90,9 +89,8 @@ struct NetworkData {
 
 #[derive(Deserialize)]
 struct Network {
-    id: String,
-    #[serde(default)]
-    ip_address: String,
+    id: Option<String>,
+    ip_address: Option<String>,
 }
 
 fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Networks, D::Error> {
@@ -111,7 +109,8 @@ fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Networks, D::E
     let parsed = text.and_then(|text| serde_saphyr::from_str::<NetworkData>(text).ok());
     Ok(parsed.map_or(Networks::Malformed, |data| {
         let networks = data.networks.into_iter();
-        Networks::Known(networks.map(|it| (it.id, it.ip_address)).collect())
+        let network = |it: Network| Some((it.id?, it.ip_address.unwrap_or_default()));
+        Networks::Known(networks.filter_map(network).collect())
     }))
 }
 
@@ -162,7 +161,7 @@ mod tests {
     #[test]
     fn address_is_that_of_the_network_and_any_other_text_is_a_problem() {
         let networks = secret(
-            "networks: [{id: oam, ip_address: 10.0.0.7/24}, {id: dhcp}, {id: v6, ip_address: 'fd00::7'}, {id: name, ip_address: a.example.org}]",
+            "networks: [{id: oam, ip_address: 10.0.0.7/24}, {id: dhcp, ip_address: }, {type: ipv4}, {id: v6, ip_address: 'fd00::7'}, {id: name, ip_address: a.example.org}]",
         );
         let address = |id| networks.address(id).map(|address| address.to_string());
         assert_eq!(address(Some("oam")), Ok("10.0.0.7".to_owned()));

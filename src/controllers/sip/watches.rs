@@ -1,6 +1,7 @@
 //! (client) The watches of clusters, hosts, network data and children. Each fills a store and reports the clusters to reconcile.
 
 use crate::api::SIPCluster;
+use crate::api::metal3::BareMetalHostSpec;
 use crate::api::sip::names;
 use crate::controllers::sip::SipController;
 use crate::controllers::sip::views::{HostView, NetworkDataView, Networks};
@@ -10,7 +11,8 @@ use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, decoded_in};
 use crate::k8s::watch::{NamespacedObject, filter_map, listed_in};
-use futures::Stream;
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{Config, Event};
 use std::sync::Arc;
@@ -26,14 +28,27 @@ impl SipController {
         let [of_clusters, of_hosts] = &self.undecodable;
         let config = Config::default();
 
-        // The labels of a host that cannot be decoded remain valid, so that its cluster keeps it.
-        let by_metadata = StandIn::Object(|metadata| {
+        // The labels of a host that cannot be decoded remain valid. It could have a consumer, so no cluster gets or loses it.
+        let in_use = StandIn::Object(|metadata| {
+            let consumer_ref = Some(ObjectReference::default());
+            let spec = BareMetalHostSpec {
+                consumer_ref,
+                ..BareMetalHostSpec::default()
+            };
             Some(HostView {
                 metadata,
+                spec,
                 ..HostView::default()
             })
         });
-        let hosts = decoded_in::<HostView>(cluster, &namespaces, &config, of_hosts, by_metadata);
+        let hosts = decoded_in::<HostView>(cluster, &namespaces, &config, of_hosts, in_use);
+        // Before the store, which knows the own writes already: a host that leaves one cluster can be a candidate of another.
+        let others = changes.clone();
+        let hosts = hosts.inspect(move |event| {
+            if let Ok(Event::Apply(_) | Event::Delete(_)) = event {
+                others.all(|_| true);
+            }
+        });
         let hosts = follow::children(
             cluster.clone(),
             "baremetalhosts",

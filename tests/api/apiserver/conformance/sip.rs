@@ -72,6 +72,12 @@ pub const SIP_CLUSTERS: &[Call] = &[
         "baremetalhosts?limit=500&resourceVersion=VERSION(baremetalhosts/a)&resourceVersionMatch=Exact",
         "",
     ),
+    ("GET", "baremetalhosts?labelSelector=l%3D1", ""),
+    (
+        "GET",
+        "baremetalhosts?labelSelector=l%3D1&resourceVersion=VERSION(baremetalhosts/a)&resourceVersionMatch=Exact",
+        "",
+    ),
     ("GET", "secrets?limit=500", ""),
     (
         "GET",

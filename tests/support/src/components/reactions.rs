@@ -2,7 +2,7 @@
 
 use super::Cluster;
 use http::Request;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::time::Duration;
 use vm_operator::api::vm::conditions;
@@ -51,7 +51,10 @@ impl Cluster {
         match kind {
             "PersistentVolumeClaim" => self.bind_volume(&namespace, &object).await,
             "Pod" => self.run_pod(&namespace, &object).await,
-            "Deployment" => self.run_deployment(&namespace, &object).await,
+            "Deployment" => {
+                let name = object["metadata"]["name"].as_str().unwrap();
+                self.run_deployment(&namespace, name).await;
+            }
             _ => {}
         }
     }
@@ -156,27 +159,59 @@ impl Cluster {
         }
     }
 
-    /// Reports that all pods of the Deployment run. It has none.
-    async fn run_deployment(&self, namespace: &str, deployment: &Value) {
-        let (generation, replicas) = (
-            &deployment["metadata"]["generation"],
-            &deployment["spec"]["replicas"],
-        );
+    /// Replaces the pod of the Deployment if the annotations of its template have changed, and reports that all its pods run.
+    async fn run_deployment(&self, namespace: &str, name: &str) {
+        // The record of the objects follows their changes.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let Some(deployment) = self.get(namespace, "Deployment", name) else {
+            return;
+        };
+        let template = &deployment["spec"]["template"];
+        let annotations = &template["metadata"]["annotations"];
+        let is_of = |pod: &Value| {
+            pod["metadata"]["ownerReferences"][0]["uid"] == deployment["metadata"]["uid"]
+        };
+        let pods = self.present(namespace).into_iter();
+        let pods = pods.filter(|((kind, _), pod)| *kind == "Pod" && is_of(pod));
+        let (present, old): (Vec<_>, Vec<_>) = pods
+            .map(|(_, pod)| pod)
+            .partition(|pod| pod["metadata"]["annotations"] == *annotations);
+        if present.is_empty() {
+            let owner = json!({
+                "apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": deployment["metadata"]["uid"], "controller": true,
+            });
+            let values = annotations.as_object().into_iter().flatten();
+            let values: String = values.filter_map(|(_, value)| value.as_str()).collect();
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": format!("{name}-{values}"), "labels": template["metadata"]["labels"], "annotations": annotations,
+                    "ownerReferences": [owner],
+                },
+                "spec": {"containers": [{"name": "main", "image": "main"}]},
+            });
+            let pod = serde_json::from_value(pod).unwrap();
+            let pods = self.api("Pod", Some(namespace));
+            // Another reaction may have created it.
+            let _ = pods.create(&PostParams::default(), &pod).await;
+        }
+        for pod in old
+            .iter()
+            .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+        {
+            let _ = self.delete("Pod", namespace, pod, 1).await;
+        }
+        let generation = &deployment["metadata"]["generation"];
         if deployment["status"]["observedGeneration"] == *generation {
             return;
         }
+        let replicas = &deployment["spec"]["replicas"];
         let status = json!({
             "observedGeneration": generation, "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas,
         });
-        let name = deployment["metadata"]["name"].as_str().unwrap();
+        let status = json!({"status": status});
         let _ = self
-            .merge(
-                "Deployment",
-                namespace,
-                name,
-                "status",
-                json!({"status": status}),
-            )
+            .merge("Deployment", namespace, name, "status", status)
             .await;
     }
 
