@@ -121,7 +121,7 @@ pub struct Services {
     /// Load balancers for the API servers, which are port 6443 of the hosts with the role ControlPlane.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub load_balancer_control_plane: Vec<ControlPlaneLoadBalancer>,
-    /// Load balancers for ports of the hosts with the role Worker. This version ignores them.
+    /// Load balancers for ports of the hosts with the role Worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub load_balancer_worker: Vec<WorkerLoadBalancer>,
     /// SSH bastions. This version ignores them.
@@ -169,7 +169,7 @@ pub struct WorkerLoadBalancer {
     /// The common fields.
     #[serde(flatten)]
     pub service: Service,
-    /// Ports of the hosts, and the same node ports.
+    /// Ports of the hosts, and the same node ports. At most 100.
     pub node_port_range: PortRange,
 }
 
@@ -227,6 +227,8 @@ pub struct SIPClusterStatus {
     pub hosts: HostCount,
     /// The hosts by role.
     pub nodes: BTreeMap<String, RoleStatus>,
+    /// Up to 20 free hosts that match the labelSelector of a role with too few hosts, and cannot have the role.
+    pub rejected: Vec<RejectedHost>,
     /// The hosts of the cluster.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub members: Vec<Member>,
@@ -270,6 +272,20 @@ pub struct Member {
     pub role: String,
     /// Time at which the controller has found the host in the cluster.
     pub since: Time,
+}
+
+/// A host that cannot have a role.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct RejectedHost {
+    /// Name of the host.
+    pub name: String,
+    /// The role.
+    pub role: String,
+    /// The reason, for example `Consumed`.
+    pub reason: String,
+    /// The reason in words, with the next step.
+    pub message: String,
 }
 
 /// A service of the cluster.
@@ -387,13 +403,26 @@ fn limit(root: &mut JSONSchemaProps) {
         }
     }
     if let Some(services) = field(root, &["spec", "services"]) {
-        let worker = "self.loadBalancerWorker.all(entry, entry.nodePortRange.start <= entry.nodePortRange.end)";
+        let worker = "self.loadBalancerWorker.all(entry, entry.nodePortRange.start <= entry.nodePortRange.end && \
+                      entry.nodePortRange.end - entry.nodePortRange.start < 100 && entry.nodePortRange.start > 0)";
+        let overlap = "self.loadBalancerWorker.all(entry, self.loadBalancerWorker.filter(other, \
+                       other.nodePortRange.start <= entry.nodePortRange.end && entry.nodePortRange.start <= other.nodePortRange.end).size() == 1)";
+        let both = "self.loadBalancerWorker.all(entry, self.loadBalancerControlPlane.all(other, \
+                    other.nodePort < entry.nodePortRange.start || other.nodePort > entry.nodePortRange.end))";
         let ports = "self.loadBalancerControlPlane.all(entry, entry.nodePort == 0 || \
                      self.loadBalancerControlPlane.filter(other, other.nodePort == entry.nodePort).size() == 1)";
         services.x_kubernetes_validations = Some(vec![
             rule(
                 format!("!has(self.loadBalancerWorker) || {worker}"),
-                "loadBalancerWorker: use a nodePortRange with start <= end",
+                "loadBalancerWorker: use a nodePortRange with start <= end, at most 100 ports, and no port 0",
+            ),
+            rule(
+                format!("!has(self.loadBalancerWorker) || {overlap}"),
+                "loadBalancerWorker: use ranges without common ports",
+            ),
+            rule(
+                format!("!has(self.loadBalancerWorker) || !has(self.loadBalancerControlPlane) || {both}"),
+                "use a nodePort of loadBalancerControlPlane that is in no nodePortRange of loadBalancerWorker",
             ),
             rule(
                 format!("!has(self.loadBalancerControlPlane) || {ports}"),

@@ -20,6 +20,8 @@ pub const LABEL_NODE_TYPE: &str = "sip.airshipit.org/node-type";
 
 /// The role with the API servers of a tenant cluster.
 pub const ROLE_CONTROL_PLANE: &str = "ControlPlane";
+/// The role with the workload of a tenant cluster.
+pub const ROLE_WORKER: &str = "Worker";
 
 /// Value of the label `app.kubernetes.io/part-of` of all children and their pods.
 pub const PART_OF: &str = "sip";

@@ -6,7 +6,7 @@ use crate::api::metal3::{
     ANNOTATION_DETACHED, ANNOTATION_PAUSED, ANNOTATIONS_UNHEALTHY, LABEL_NODE_REUSE,
 };
 use crate::api::sip::names::{
-    LABEL_CLUSTER_NAME, LABEL_CLUSTER_NAMESPACE, LABEL_NODE_TYPE, ROLE_CONTROL_PLANE,
+    LABEL_CLUSTER_NAME, LABEL_CLUSTER_NAMESPACE, LABEL_NODE_TYPE, ROLE_CONTROL_PLANE, ROLE_WORKER,
 };
 use crate::api::sip::{NodeSet, READY, Service};
 use crate::controllers::sip::views::{HostView, Networks};
@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use strum::IntoStaticStr;
 
 /// A host with its network data.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +38,7 @@ pub enum Membership<'a> {
 }
 
 /// The reason why a host is no candidate for a role.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
 pub enum Obstacle {
     /// It belongs to another cluster.
     OtherCluster,
@@ -235,6 +236,10 @@ pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
         let interfaces = match name.as_str() {
             ROLE_CONTROL_PLANE => {
                 let balancers = spec.services.load_balancer_control_plane.iter();
+                balancers.map(|it| interface(&it.service)).collect()
+            }
+            ROLE_WORKER => {
+                let balancers = spec.services.load_balancer_worker.iter();
                 balancers.map(|it| interface(&it.service)).collect()
             }
             _ => BTreeSet::new(),

@@ -28,7 +28,7 @@ use crate::controllers::sip::metrics::SipMetrics;
 use crate::controllers::sip::plan::plan;
 use crate::controllers::sip::report::{Problem, Progress};
 use crate::controllers::sip::views::{
-    ConfigMapView, DeploymentView, HostView, NetworkDataView, ServiceView,
+    ConfigMapView, DeploymentView, HostView, NetworkDataView, PodDisruptionBudgetView, ServiceView,
 };
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -96,6 +96,7 @@ pub struct SipController {
     config_maps: Arc<Cache<ConfigMapView>>,
     deployments: Arc<Cache<DeploymentView>>,
     services: Arc<Cache<ServiceView>>,
+    budgets: Arc<Cache<PodDisruptionBudgetView>>,
     pods: Arc<Cache<PodView>>,
     undecodable: [Arc<Undecodable>; 2],
     metrics: Arc<SipMetrics>,
@@ -131,6 +132,7 @@ impl SipController {
             config_maps: Arc::new(Cache::new(of_cluster)),
             deployments: Arc::new(Cache::new(of_cluster)),
             services: Arc::new(Cache::new(of_cluster)),
+            budgets: Arc::new(Cache::new(of_cluster)),
             pods: Arc::new(Cache::new(of_cluster)),
             undecodable: [
                 Undecodable::new::<SIPCluster>(Some(
@@ -151,6 +153,7 @@ impl SipController {
         registry.add("configmaps", self.config_maps.clone());
         registry.add("deployments", self.deployments.clone());
         registry.add("services", self.services.clone());
+        registry.add("poddisruptionbudgets", self.budgets.clone());
         registry.add("pods", self.pods.clone());
         registry.add_optional("baremetalhosts", self.hosts.clone());
     }

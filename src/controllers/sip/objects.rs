@@ -1,10 +1,10 @@
-//! (pure) The children of a cluster: for each load balancer a ConfigMap, a Deployment and a Service.
+//! (pure) The children of a cluster: for each load balancer a ConfigMap, a Deployment, a Service and a PodDisruptionBudget.
 
 use crate::api::SIPCluster;
 use crate::api::hex;
-use crate::api::sip::ControlPlaneLoadBalancer;
+use crate::api::sip::{self, PortRange};
 use crate::api::sip::names::{
-    ANNOTATION_APPLIED, ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME, PART_OF, ROLE_CONTROL_PLANE,
+    ANNOTATION_APPLIED, ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME, PART_OF, ROLE_CONTROL_PLANE, ROLE_WORKER,
 };
 use crate::controllers::sip::haproxy::{self, Frontend, HEALTH_PORT, Server};
 use crate::controllers::sip::plan::Placed;
@@ -19,6 +19,7 @@ use k8s_openapi::api::core::v1::{
     ResourceRequirements, SeccompProfile, SecurityContext, Service, ServicePort, ServiceSpec,
     SleepAction, TopologySpreadConstraint, Volume, VolumeMount,
 };
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -39,7 +40,7 @@ const CONFIGURATION_DIRECTORY: &str = "/usr/local/etc/haproxy";
 /// The objects of a load balancer.
 #[derive(Clone, Debug)]
 pub struct LoadBalancer {
-    /// Name of all three objects.
+    /// Name of all its objects.
     pub name: String,
     /// Address at which users reach the node port, if the spec has it.
     pub cluster_ip: Option<String>,
@@ -51,6 +52,46 @@ pub struct LoadBalancer {
     pub deployment: Deployment,
     /// The node port.
     pub service: Service,
+    /// At least one pod remains during a drain of nodes.
+    pub budget: Option<PodDisruptionBudget>,
+}
+
+/// An entry of the spec for a load balancer.
+struct Entry<'a> {
+    name: String,
+    service: &'a sip::Service,
+    /// The role of the hosts.
+    role: &'static str,
+    /// Name, port and node port of each port. With node port 0, Kubernetes selects one.
+    ports: Vec<(String, i32, i32)>,
+    is_api_server: bool,
+}
+
+/// The load balancers of the spec.
+fn entries(cluster: &SIPCluster) -> Vec<Entry<'_>> {
+    let services = &cluster.spec.services;
+    let control_plane = services.load_balancer_control_plane.iter().enumerate();
+    let control_plane = control_plane.map(|(index, entry)| Entry {
+        name: name("loadbalancer-controlplane", cluster, index),
+        service: &entry.service,
+        role: ROLE_CONTROL_PLANE,
+        ports: vec![("http".to_owned(), API_SERVER_PORT, entry.node_port)],
+        is_api_server: true,
+    });
+    let worker = services.load_balancer_worker.iter().enumerate();
+    let worker = worker.map(|(index, entry)| {
+        let PortRange { start, end } = entry.node_port_range;
+        Entry {
+            name: name("loadbalancer-worker", cluster, index),
+            service: &entry.service,
+            role: ROLE_WORKER,
+            ports: (start..=end)
+                .map(|port| (format!("port-{port}"), port, port))
+                .collect(),
+            is_api_server: false,
+        }
+    });
+    control_plane.chain(worker).collect()
 }
 
 /// The load balancers of the cluster, with these hosts.
@@ -62,13 +103,9 @@ pub fn load_balancers(
     members: &[Placed],
     settings: &SipSettings,
 ) -> Result<Vec<LoadBalancer>, Error> {
-    let entries = cluster.spec.services.load_balancer_control_plane.iter();
+    let entries = entries(cluster).into_iter();
     entries
-        .enumerate()
-        .map(|(index, entry)| {
-            let name = name("loadbalancer-controlplane", cluster, index);
-            control_plane(name, entry, cluster, members, settings)
-        })
+        .map(|entry| load_balancer(entry, cluster, members, settings))
         .collect()
 }
 
@@ -81,65 +118,91 @@ fn name(prefix: &str, cluster: &SIPCluster, index: usize) -> String {
     }
 }
 
-fn control_plane(
-    name: String,
-    entry: &ControlPlaneLoadBalancer,
+/// The hosts of the role with an address in the network. A member without one remains a member, and gets no connections. The condition
+/// Degraded names it.
+fn servers(entry: &Entry, members: &[Placed]) -> Vec<Server> {
+    let interface = entry.service.node_interface_id.as_deref();
+    let of_role = members.iter().filter(|it| it.role == entry.role);
+    let server = |it: &Placed| {
+        let address = it.host.address(interface).ok()?;
+        let name = it.host.name().to_owned();
+        Some(Server { name, address })
+    };
+    of_role.filter_map(server).collect()
+}
+
+fn load_balancer(
+    entry: Entry,
     cluster: &SIPCluster,
     members: &[Placed],
     settings: &SipSettings,
 ) -> Result<LoadBalancer, Error> {
-    let interface = entry.service.node_interface_id.as_deref();
-    let members = members.iter().filter(|it| it.role == ROLE_CONTROL_PLANE);
-    let mut servers = Vec::new();
-    // A member without a valid address remains a member, and gets no connections. The condition Degraded names it.
-    for member in members {
-        if let Ok(address) = member.host.address(interface) {
-            let name = member.host.name().to_owned();
-            servers.push(Server { name, address });
-        }
-    }
-    let frontend = Frontend {
-        port: API_SERVER_PORT,
-        is_api_server: true,
-        servers,
-    };
-    let text = haproxy::configuration(&[frontend], settings.drain);
+    let frontends: Vec<Frontend> = entry
+        .ports
+        .iter()
+        .map(|(_, port, _)| Frontend {
+            port: *port,
+            is_api_server: entry.is_api_server,
+            servers: servers(&entry, members),
+        })
+        .collect();
+    let text = haproxy::configuration(&frontends, settings.drain);
     let configuration = hash(&text);
-    let metadata = metadata(&name, cluster);
-    let selector = selector(&name);
-    let port = ServicePort {
-        name: Some("http".to_owned()),
-        port: API_SERVER_PORT,
-        target_port: Some(IntOrString::Int(API_SERVER_PORT)),
-        protocol: Some("TCP".to_owned()),
-        node_port: Some(entry.node_port).filter(|port| *port != 0),
-        ..ServicePort::default()
-    };
-    let service = ServiceSpec {
-        type_: Some("NodePort".to_owned()),
-        selector: Some(selector.clone()),
-        ports: Some(vec![port]),
-        ..ServiceSpec::default()
-    };
+    let metadata = metadata(&entry.name, cluster);
     let config_map = ConfigMap {
         metadata: metadata.clone(),
         data: Some([("haproxy.cfg".to_owned(), text)].into()),
         ..ConfigMap::default()
     };
-    let deployment = deployment(&metadata, &name, &configuration, entry, settings);
-    let service = Service {
-        metadata,
-        spec: Some(service),
+    let budget = PodDisruptionBudget {
+        metadata: metadata.clone(),
+        spec: Some(PodDisruptionBudgetSpec {
+            min_available: Some(IntOrString::Int(1)),
+            selector: Some(label_selector(&entry.name)),
+            ..PodDisruptionBudgetSpec::default()
+        }),
         status: None,
     };
+    // With one pod, it would prevent each drain of the node.
+    let budget = (settings.replicas > 1).then(|| marked(budget)).transpose()?;
     Ok(LoadBalancer {
         cluster_ip: entry.service.cluster_ip.clone().filter(|it| !it.is_empty()),
         config_map: marked(config_map)?,
-        deployment: marked(deployment)?,
-        service: marked(service)?,
+        deployment: marked(deployment(&metadata, &configuration, &entry, settings))?,
+        service: marked(service(metadata, &entry))?,
+        budget,
         configuration,
-        name,
+        name: entry.name,
     })
+}
+
+fn service(metadata: ObjectMeta, entry: &Entry) -> Service {
+    let port = |(name, port, node_port): &(String, i32, i32)| ServicePort {
+        name: Some(name.clone()),
+        port: *port,
+        target_port: Some(IntOrString::Int(*port)),
+        protocol: Some("TCP".to_owned()),
+        node_port: Some(*node_port).filter(|port| *port != 0),
+        ..ServicePort::default()
+    };
+    let spec = ServiceSpec {
+        type_: Some("NodePort".to_owned()),
+        selector: Some(selector(&entry.name)),
+        ports: Some(entry.ports.iter().map(port).collect()),
+        ..ServiceSpec::default()
+    };
+    Service {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+fn label_selector(name: &str) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(selector(name)),
+        ..LabelSelector::default()
+    }
 }
 
 /// The labels by which a Deployment and a Service of that name find their pods. Upstream has the same.
@@ -174,15 +237,11 @@ fn metadata(name: &str, cluster: &SIPCluster) -> ObjectMeta {
 
 fn deployment(
     metadata: &ObjectMeta,
-    name: &str,
     configuration: &str,
-    entry: &ControlPlaneLoadBalancer,
+    entry: &Entry,
     settings: &SipSettings,
 ) -> Deployment {
-    let selector = LabelSelector {
-        match_labels: Some(selector(name)),
-        ..LabelSelector::default()
-    };
+    let selector = label_selector(&entry.name);
     let image = Some(entry.service.image.clone()).filter(|image| !image.is_empty());
     let image = image.unwrap_or_else(|| settings.images.load_balancer.clone());
     let spread = TopologySpreadConstraint {
@@ -215,7 +274,7 @@ fn deployment(
         volumes: Some(vec![Volume {
             name: "configuration".to_owned(),
             config_map: Some(ConfigMapVolumeSource {
-                name: name.to_owned(),
+                name: entry.name.clone(),
                 ..ConfigMapVolumeSource::default()
             }),
             ..Volume::default()
@@ -258,9 +317,9 @@ fn deployment(
 }
 
 fn container(image: String) -> Container {
-    let port = |name: &str, port| ContainerPort {
-        name: Some(name.to_owned()),
-        container_port: port,
+    let health = ContainerPort {
+        name: Some("health".to_owned()),
+        container_port: HEALTH_PORT,
         protocol: Some("TCP".to_owned()),
         ..ContainerPort::default()
     };
@@ -286,10 +345,8 @@ fn container(image: String) -> Container {
         name: "haproxy".to_owned(),
         image: Some(image),
         command: Some(command.map(str::to_owned).into()),
-        ports: Some(vec![
-            port("http", API_SERVER_PORT),
-            port("health", HEALTH_PORT),
-        ]),
+        // Up to a hundred ports of hosts need no entry, because the field is informative. The probes use the name of this one.
+        ports: Some(vec![health]),
         liveness_probe: Some(probe(10)),
         readiness_probe: Some(probe(2)),
         lifecycle: Some(Lifecycle {

@@ -23,7 +23,7 @@ pub struct Placed<'a> {
 }
 
 /// A role that cannot be completed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Shortage<'a> {
     /// The role.
     pub role: &'a str,
@@ -31,8 +31,8 @@ pub struct Shortage<'a> {
     pub missing: usize,
     /// The hosts that are no candidates, by reason.
     pub obstacles: BTreeMap<Obstacle, usize>,
-    /// A host that lacks an address, and the reason.
-    pub without_address: Option<String>,
+    /// The free hosts among them that match the selector.
+    pub rejected: Vec<(Host<'a>, Obstacle)>,
 }
 
 /// The plan of a cluster.
@@ -156,7 +156,7 @@ fn fill<'a>(
             candidates: Vec::new(),
         };
         let mut counted: BTreeMap<Obstacle, usize> = BTreeMap::new();
-        let mut without_address = None;
+        let mut rejected = Vec::new();
         for (index, host) in hosts.iter().enumerate() {
             let obstacle = match host.membership(cluster) {
                 Membership::Own(_) => continue,
@@ -170,18 +170,17 @@ fn fill<'a>(
                 demand.candidates.push((index, domain));
                 continue;
             };
-            if obstacle == Obstacle::Address && without_address.is_none() {
-                let problem = host.missing_address(rule).unwrap_or_default();
-                without_address = Some(format!("host {}: {problem}", host.name()));
+            if !matches!(obstacle, Obstacle::Selector | Obstacle::OtherCluster) {
+                rejected.push((*host, obstacle.clone()));
             }
             *counted.entry(obstacle).or_default() += 1;
         }
         plan.counts.entry(*role).or_default().candidates = as_i64(demand.candidates.len());
         demands.push(demand);
-        obstacles.push((counted, without_address));
+        obstacles.push((counted, rejected));
     }
     let selected = select(&demands);
-    for (((role, demand), (obstacles, without_address)), selected) in
+    for (((role, demand), (obstacles, rejected)), selected) in
         roles.keys().zip(&demands).zip(obstacles).zip(selected)
     {
         if selected.len() < demand.missing {
@@ -189,7 +188,7 @@ fn fill<'a>(
                 role,
                 missing: demand.missing - selected.len(),
                 obstacles,
-                without_address,
+                rejected,
             });
         }
         let chosen = selected.iter().filter_map(|index| hosts.get(*index));

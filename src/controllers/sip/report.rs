@@ -3,7 +3,7 @@
 use crate::api::SIPCluster;
 use crate::api::conditions::{DesiredCondition, find};
 use crate::api::sip::{
-    DEGRADED, HostCount, IGNORED_FIELD, Member, READY, SERVICES_READY, SIPClusterReason,
+    DEGRADED, HostCount, IGNORED_FIELD, Member, READY, RejectedHost, SERVICES_READY, SIPClusterReason,
     SIPClusterStatus,
 };
 use crate::controllers::sip::SipController;
@@ -24,6 +24,9 @@ use std::collections::BTreeMap;
 
 /// The number of hosts in a message.
 const HOSTS_IN_MESSAGE_MAX: usize = 10;
+
+/// The number of rejected hosts in the status.
+const REJECTED_MAX: usize = 20;
 
 /// The desired condition `Ready` if it is false: its reason and message.
 pub type Problem = (SIPClusterReason, String);
@@ -49,7 +52,8 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
     status.observed_generation = generation;
     let mut conditions = Vec::new();
     let (mut is_ready, mut ready) = (true, None);
-    if let Some((_, plan)) = progress.plan {
+    if let Some((roles, plan)) = progress.plan {
+        status.rejected = rejected(roles, plan);
         describe_hosts(&mut status, cluster, plan, now);
         ready = of_plan(plan);
         let is_complete =
@@ -139,6 +143,31 @@ fn describe_hosts(
     status.members = members;
 }
 
+/// Hosts that cannot have a role with too few hosts.
+fn rejected(roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
+    let all = plan.shortages.iter().flat_map(|shortage| {
+        let rejected = shortage.rejected.iter();
+        rejected.map(|(host, obstacle)| (shortage.role, host, obstacle))
+    });
+    let all = all.map(|(role, host, obstacle)| {
+        let address = roles.get(role).and_then(|rule| host.missing_address(rule));
+        let message = match obstacle {
+            Obstacle::Address => address.unwrap_or_default(),
+            Obstacle::Consumed => format!("it is used by {}", host.consumer().unwrap_or_default()),
+            Obstacle::Failed => host.view.status.error_message.clone(),
+            _ => String::new(),
+        };
+        let reason: &str = obstacle.into();
+        RejectedHost {
+            name: host.name().to_owned(),
+            role: role.to_owned(),
+            reason: reason.to_owned(),
+            message,
+        }
+    });
+    all.take(REJECTED_MAX).collect()
+}
+
 /// Why the hosts are not as the spec requests.
 fn of_plan(plan: &Plan) -> Option<Problem> {
     if !plan.shortages.is_empty() {
@@ -154,16 +183,14 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
                 [] => String::new(),
                 obstacles => format!("; other hosts, by reason: {}", listed(obstacles.iter().cloned())),
             };
-            let address = shortage.without_address.as_ref();
-            let address = address.map(|it| format!("; {it}")).unwrap_or_default();
             format!(
-                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}{address}",
+                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}",
                 count.wanted, count.members, count.candidates, shortage.missing
             )
         });
         let roles: Vec<String> = roles.collect();
         let next =
-            "add hosts, free some, or change count, labelSelector or topologyKey of the role";
+            "add hosts, free some, or change count, labelSelector or topologyKey of the role; status.rejected names hosts";
         return Some((
             SIPClusterReason::Unschedulable,
             format!("{}; {next}", roles.join(". ")),
@@ -259,22 +286,13 @@ fn problem_of(member: &Placed, role: &Role, plan: &Plan) -> Option<String> {
 
 /// The fields of the spec that this version ignores.
 fn ignored(cluster: &SIPCluster) -> Option<DesiredCondition<SIPClusterReason>> {
-    let services = &cluster.spec.services;
-    let mut fields = Vec::new();
-    if !services.load_balancer_worker.is_empty() {
-        fields.push("spec.services.loadBalancerWorker");
-    }
-    if !services.jump_host.is_empty() {
-        fields.push("spec.services.jumpHost");
-    }
-    (!fields.is_empty()).then(|| DesiredCondition {
+    let is_ignored = !cluster.spec.services.jump_host.is_empty();
+    is_ignored.then(|| DesiredCondition {
         type_: IGNORED_FIELD,
         status: true,
         reason: SIPClusterReason::NotSupported,
-        message: format!(
-            "this version of the controller creates no objects for {}",
-            fields.join(" and ")
-        ),
+        message: "this version of the controller creates no objects for spec.services.jumpHost"
+            .to_owned(),
     })
 }
 

@@ -15,6 +15,7 @@ use crate::k8s::views::{PodConditionView, PodView};
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
@@ -57,6 +58,10 @@ impl SipController {
             .await?;
         self.remove::<ConfigMap, _>(cluster, &self.config_maps, &names)
             .await?;
+        let with_budget = desired.iter().filter(|it| it.budget.is_some());
+        let names: Vec<&str> = with_budget.map(|it| it.name.as_str()).collect();
+        self.remove::<PodDisruptionBudget, _>(cluster, &self.budgets, &names)
+            .await?;
         let mut services = Services {
             is_drained: true,
             ..Services::default()
@@ -80,6 +85,10 @@ impl SipController {
             services
                 .endpoints
                 .push(endpoint(balancer, &*service.await?));
+            if let Some(budget) = &balancer.budget {
+                self.apply_child("PodDisruptionBudget", cluster, &self.budgets, budget)
+                    .await?;
+            }
             if services.problem.is_none() {
                 services.problem = self.problem(cluster, balancer, &deployment);
             }

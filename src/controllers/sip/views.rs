@@ -5,6 +5,7 @@ use crate::k8s::store::trim::{key_and_versions, metadata};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -137,6 +138,10 @@ child! {
 child! {
     /// A Deployment.
     DeploymentView of Deployment
+}
+child! {
+    /// A PodDisruptionBudget.
+    PodDisruptionBudgetView of PodDisruptionBudget
 }
 child! {
     /// A Service.

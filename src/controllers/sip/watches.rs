@@ -73,6 +73,7 @@ impl SipController {
         self.watch_children("configmaps", &self.config_maps, &changes, tasks);
         self.watch_children("deployments", &self.deployments, &changes, tasks);
         self.watch_children("services", &self.services, &changes, tasks);
+        self.watch_children("poddisruptionbudgets", &self.budgets, &changes, tasks);
         self.watch_children("pods", &self.pods, &changes, tasks);
 
         let last = StandIn::LastVersion;

@@ -35,6 +35,7 @@ fn path(resource: &str) -> String {
         Some("baremetalhosts") => "apis/metal3.io/v1alpha1",
         Some("namespaces") => return format!("/api/v1/{resource}"),
         Some("deployments") => "apis/apps/v1",
+        Some("poddisruptionbudgets") => "apis/policy/v1",
         Some("leases") => "apis/coordination.k8s.io/v1",
         Some("events") => "apis/events.k8s.io/v1",
         Some("storageclasses") => return format!("/apis/storage.k8s.io/v1/{resource}"),

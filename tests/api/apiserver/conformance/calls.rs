@@ -534,6 +534,8 @@ pub const WATCHED: &[&str] = &[
     "sipclusters?",
     "baremetalhosts?",
     "deployments?",
+    "poddisruptionbudgets?",
+    "poddisruptionbudgets?labelSelector=l%3D1&",
     "deployments?labelSelector=l%3D1&",
     "pods?labelSelector=l%3D1&",
     "leases?",

@@ -135,6 +135,24 @@ pub const SIP_CLUSTERS: &[Call] = &[
         "deployments/d",
         r#"{"preconditions":{"uid":"UID(deployments/d)"}}"#,
     ),
+    (
+        "APPLY",
+        "poddisruptionbudgets/b?fieldManager=m&force=true",
+        r#"{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","metadata":{"name":"b","labels":{"l":"1"}},"spec":{"minAvailable":1,"selector":{"matchLabels":{"l":"1"}}}}"#,
+    ),
+    ("GET", "poddisruptionbudgets/none", ""),
+    ("GET", "poddisruptionbudgets", ""),
+    ("GET", "poddisruptionbudgets?labelSelector=l%3D1&limit=500", ""),
+    (
+        "GET",
+        "poddisruptionbudgets?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(poddisruptionbudgets/b)&resourceVersionMatch=Exact",
+        "",
+    ),
+    (
+        "DELETE",
+        "poddisruptionbudgets/b",
+        r#"{"preconditions":{"uid":"UID(poddisruptionbudgets/b)"}}"#,
+    ),
 ];
 
 /// A Deployment with the fields of a load balancer.

@@ -76,7 +76,7 @@ impl Resource {
 
 /// Group, version, plural, kind, and the letters of its properties: `n`amespaced, `s`tatus, `g`eneration,
 /// `u`nconditional update, `r`eturns the deleted object.
-const KINDS: [(&str, &str, &str, &str, &str); 12] = [
+const KINDS: [(&str, &str, &str, &str, &str); 13] = [
     ("", "v1", "pods", "Pod", "nsgur"),
     (
         "",
@@ -92,6 +92,13 @@ const KINDS: [(&str, &str, &str, &str, &str); 12] = [
     ("", "v1", "namespaces", "Namespace", "sur"),
     ("", "v1", "nodes", "Node", "su"),
     ("apps", "v1", "deployments", "Deployment", "nsgu"),
+    (
+        "policy",
+        "v1",
+        "poddisruptionbudgets",
+        "PodDisruptionBudget",
+        "nsgu",
+    ),
     ("coordination.k8s.io", "v1", "leases", "Lease", "n"),
     ("events.k8s.io", "v1", "events", "Event", "nu"),
     (

@@ -31,7 +31,10 @@ pub fn template(resource: &Resource) -> Value {
         (false, "PersistentVolumeClaim") => {
             json!({"metadata": {}, "spec": {"resources": {}}, "status": {}})
         }
-        (false, "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume") => {
+        (
+            false,
+            "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume" | "PodDisruptionBudget",
+        ) => {
             json!({"metadata": {}, "spec": {}, "status": {}})
         }
         _ => json!({"metadata": {}}),

@@ -26,12 +26,14 @@ const HOST: Kind = Kind {
 
 const DEPLOYMENT: Kind = Kind::new("apps", "Deployment", "deployments").owner();
 
+const BUDGET: Kind = Kind::new("policy", "PodDisruptionBudget", "poddisruptionbudgets");
+
 /// The label of a host: name of its cluster.
 const LABEL: &str = "sip.airshipit.org/cluster-name";
 
 /// The controller of `SIPClusters`.
 pub const CONTROLLER: Controller = Controller {
-    kinds: &[CLUSTER, HOST, DEPLOYMENT],
+    kinds: &[CLUSTER, HOST, DEPLOYMENT, BUDGET],
     name: "tenant",
     follows: &[
         "sipclusters",
@@ -40,6 +42,7 @@ pub const CONTROLLER: Controller = Controller {
         "configmaps",
         "deployments",
         "services",
+        "poddisruptionbudgets",
         "pods",
     ],
     definitions: install::definitions,
