@@ -421,7 +421,9 @@ fn limit(root: &mut JSONSchemaProps) {
                 "loadBalancerWorker: use ranges without common ports",
             ),
             rule(
-                format!("!has(self.loadBalancerWorker) || !has(self.loadBalancerControlPlane) || {both}"),
+                format!(
+                    "!has(self.loadBalancerWorker) || !has(self.loadBalancerControlPlane) || {both}"
+                ),
                 "use a nodePort of loadBalancerControlPlane that is in no nodePortRange of loadBalancerWorker",
             ),
             rule(

@@ -2,10 +2,11 @@
 
 use crate::api::SIPCluster;
 use crate::api::hex;
-use crate::api::sip::{self, PortRange};
 use crate::api::sip::names::{
-    ANNOTATION_APPLIED, ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME, PART_OF, ROLE_CONTROL_PLANE, ROLE_WORKER,
+    ANNOTATION_APPLIED, ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME, PART_OF, ROLE_CONTROL_PLANE,
+    ROLE_WORKER,
 };
+use crate::api::sip::{self, PortRange};
 use crate::controllers::sip::haproxy::{self, Frontend, HEALTH_PORT, Server};
 use crate::controllers::sip::plan::Placed;
 use crate::k8s::error::Error;
@@ -164,7 +165,9 @@ fn load_balancer(
         status: None,
     };
     // With one pod, it would prevent each drain of the node.
-    let budget = (settings.replicas > 1).then(|| marked(budget)).transpose()?;
+    let budget = (settings.replicas > 1)
+        .then(|| marked(budget))
+        .transpose()?;
     Ok(LoadBalancer {
         cluster_ip: entry.service.cluster_ip.clone().filter(|it| !it.is_empty()),
         config_map: marked(config_map)?,

@@ -3,8 +3,8 @@
 use crate::api::SIPCluster;
 use crate::api::conditions::{DesiredCondition, find};
 use crate::api::sip::{
-    DEGRADED, HostCount, IGNORED_FIELD, Member, READY, RejectedHost, SERVICES_READY, SIPClusterReason,
-    SIPClusterStatus,
+    DEGRADED, HostCount, IGNORED_FIELD, Member, READY, RejectedHost, SERVICES_READY,
+    SIPClusterReason, SIPClusterStatus,
 };
 use crate::controllers::sip::SipController;
 use crate::controllers::sip::facts::{Obstacle, Role, has_been_complete, since};
@@ -181,7 +181,10 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
             let obstacles: Vec<String> = obstacles.collect();
             let others = match obstacles.as_slice() {
                 [] => String::new(),
-                obstacles => format!("; other hosts, by reason: {}", listed(obstacles.iter().cloned())),
+                obstacles => format!(
+                    "; other hosts, by reason: {}",
+                    listed(obstacles.iter().cloned())
+                ),
             };
             format!(
                 "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}",
@@ -189,8 +192,7 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
             )
         });
         let roles: Vec<String> = roles.collect();
-        let next =
-            "add hosts, free some, or change count, labelSelector or topologyKey of the role; status.rejected names hosts";
+        let next = "add hosts, free some, or change count, labelSelector or topologyKey of the role; status.rejected names hosts";
         return Some((
             SIPClusterReason::Unschedulable,
             format!("{}; {next}", roles.join(". ")),

@@ -104,11 +104,17 @@ async fn clusters_are_admitted_unchanged_and_values_that_cannot_work_are_refused
             "start <= end",
         ),
         (
-            changed("/spec/services/loadBalancerWorker/0/nodePortRange/start", json!(29000)),
+            changed(
+                "/spec/services/loadBalancerWorker/0/nodePortRange/start",
+                json!(29000),
+            ),
             "at most 100 ports",
         ),
         (
-            changed("/spec/services/loadBalancerControlPlane/0/nodePort", json!(30001)),
+            changed(
+                "/spec/services/loadBalancerControlPlane/0/nodePort",
+                json!(30001),
+            ),
             "that is in no nodePortRange",
         ),
     ] {

@@ -142,11 +142,20 @@ pub const SIP_CLUSTERS: &[Call] = &[
     ),
     ("GET", "poddisruptionbudgets/none", ""),
     ("GET", "poddisruptionbudgets", ""),
-    ("GET", "poddisruptionbudgets?labelSelector=l%3D1&limit=500", ""),
+    (
+        "GET",
+        "poddisruptionbudgets?labelSelector=l%3D1&limit=500",
+        "",
+    ),
     (
         "GET",
         "poddisruptionbudgets?labelSelector=l%3D1&limit=500&resourceVersion=VERSION(poddisruptionbudgets/b)&resourceVersionMatch=Exact",
         "",
+    ),
+    (
+        "DELETE",
+        "poddisruptionbudgets/b",
+        r#"{"gracePeriodSeconds":0,"preconditions":{"uid":"another"}}"#,
     ),
     (
         "DELETE",

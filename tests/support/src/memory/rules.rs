@@ -33,7 +33,12 @@ pub fn template(resource: &Resource) -> Value {
         }
         (
             false,
-            "Lease" | "Namespace" | "Node" | "Deployment" | "PersistentVolume" | "PodDisruptionBudget",
+            "Lease"
+            | "Namespace"
+            | "Node"
+            | "Deployment"
+            | "PersistentVolume"
+            | "PodDisruptionBudget",
         ) => {
             json!({"metadata": {}, "spec": {}, "status": {}})
         }
