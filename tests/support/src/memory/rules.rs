@@ -292,6 +292,9 @@ pub fn prepare(resource: &Resource, object: &mut Value, number: u64) {
             allocate_node_ports(spec, number);
         }
         "Deployment" => object["status"] = json!({}),
+        "PodDisruptionBudget" => {
+            object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
+        }
         "Event" => {
             fill(object, "deprecatedSource", json!({}));
             fill(object, "deprecatedFirstTimestamp", Value::Null);

@@ -247,7 +247,7 @@ const POD_SPEC: [(&str, &str); 34] = [
     ),
     ("readinessGates", ""),
 ];
-const KINDS: [(&str, &str, &str); 27] = [
+const KINDS: [(&str, &str, &str); 29] = [
     ("Pod", "status.conditions", "type"),
     ("Pod", "status.podIPs", "ip"),
     ("Pod", "status.hostIPs", "ip"),
@@ -273,6 +273,8 @@ const KINDS: [(&str, &str, &str); 27] = [
     ("Node", "status.allocatable", "="),
     ("Deployment", "spec.selector", "!"),
     ("Deployment", "status.conditions", "type"),
+    ("PodDisruptionBudget", "spec.selector", "!"),
+    ("PodDisruptionBudget", "status.conditions", "type"),
     ("Event", "regarding", "!"),
     ("Event", "related", "!"),
 ];
