@@ -35,8 +35,8 @@ use std::time::Duration;
 /// Objects in a page of a list, the same number as in `kubectl` and Kubernetes' own controllers.
 const PAGE_SIZE: u32 = 500;
 
-/// The delay before a new list if the operator may not watch the objects.
-const FORBIDDEN_WATCH_DELAY: Duration = Duration::from_secs(60);
+/// The delay before a new list if the operator may not watch the objects, as a multiple of the longest delay after other errors: a minute.
+const FORBIDDEN_DELAY_FACTOR: u32 = 12;
 
 /// Lists and watches objects. After an error it starts again with a delay that grows to `backoff_max`.
 pub fn listed<K>(
@@ -192,7 +192,7 @@ where
                 self.delay = self.backoff.next();
                 // The list before it was allowed, so only the watch is forbidden, and each new list is in vain.
                 if is_forbidden(error) && !matches!(error, Error::InitialListFailed(_)) {
-                    self.delay = Some(FORBIDDEN_WATCH_DELAY);
+                    self.delay = Some(self.backoff.backoff_max * FORBIDDEN_DELAY_FACTOR);
                 }
             }
         }

@@ -133,10 +133,11 @@ demo_sip() {
     title "the end of the cluster"
     typed kubectl delete sip -n "$NAMESPACE" "$SIP"
     typed kubectl wait -n "$NAMESPACE" --for delete "deployment/loadbalancer-controlplane-$SIP" --timeout 60s
+    typed kubectl wait -n "$NAMESPACE" --for delete services,configmaps,pdb --selector app.kubernetes.io/part-of=sip --timeout 60s
     typed kubectl get bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name
     [[ -z $(kubectl get bmh --namespace "$NAMESPACE" --selector sip.airshipit.org/cluster-name --output name) ]] ||
         die "a host still has the labels of the cluster"
-    [[ -z $(kubectl get deployments,services,configmaps --namespace "$NAMESPACE" --selector app.kubernetes.io/part-of=sip --output name) ]] ||
+    [[ -z $(kubectl get deployments,services,configmaps,pdb --namespace "$NAMESPACE" --selector app.kubernetes.io/part-of=sip --output name) ]] ||
         die "an object of the cluster still exists"
 }
 

@@ -319,6 +319,8 @@ pub enum SIPClusterReason {
     HostsInUse,
     /// The API server does not know the kind `BareMetalHost`.
     BareMetalHostKindMissing,
+    /// A host of the cluster cannot be decoded.
+    HostUnreadable,
     /// The controller may not read or change objects of the namespace.
     PermissionDenied,
     /// The pods of all services run with the present configuration.
@@ -361,8 +363,10 @@ pub fn crd() -> CustomResourceDefinition {
             .join(" && ");
         let name = rule(
             // Only at creation, because a name cannot be corrected.
-            format!("oldSelf.hasValue() || self.metadata.name.size() <= ({is_one} ? 37 : 35)"),
-            "use a name of at most 37 characters, or 35 if a list of services has several entries, because names of Services contain it",
+            format!(
+                "oldSelf.hasValue() || (!self.metadata.name.contains('.') && self.metadata.name.size() <= ({is_one} ? 37 : 35))"
+            ),
+            "use a name of at most 37 characters without dots, or 35 if a list of services has several entries, because names of Services contain it",
         );
         root.x_kubernetes_validations = Some(vec![ValidationRule {
             optional_old_self: Some(true),

@@ -119,6 +119,9 @@ impl<'a> Host<'a> {
     /// Kind and name of the object that uses the host.
     #[must_use]
     pub fn consumer(&self) -> Option<String> {
+        if self.view.is_undecodable {
+            return Some("unknown, because the host cannot be decoded".to_owned());
+        }
         let consumer = self.view.spec.consumer_ref.as_ref()?;
         let [kind, name] =
             [&consumer.kind, &consumer.name].map(|part| part.as_deref().unwrap_or_default());
@@ -175,7 +178,7 @@ impl<'a> Host<'a> {
         if let Some(problem) = self.problem() {
             return Some(problem);
         }
-        if self.view.spec.consumer_ref.is_some() {
+        if self.consumer().is_some() {
             return Some(Obstacle::Consumed);
         }
         if self.label(LABEL_NODE_REUSE).is_some() {
@@ -222,6 +225,9 @@ pub struct Role {
     pub interfaces: BTreeSet<Option<String>>,
 }
 
+/// Ports of a load balancer times hosts behind it. Its configuration has a line for each, and a ConfigMap has 1 MiB.
+const SERVERS_MAX: usize = 10_000;
+
 /// The roles of the spec.
 ///
 /// # Errors
@@ -251,6 +257,20 @@ pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
             interfaces,
         })
     };
+    let workers = spec.nodes.get(ROLE_WORKER).map_or(0, NodeSet::wanted);
+    let ranges = spec.services.load_balancer_worker.iter();
+    let ports = ranges.map(|it| {
+        it.node_port_range
+            .end
+            .saturating_sub(it.node_port_range.start)
+    });
+    let ports = ports.map(|last| usize::try_from(last).unwrap_or_default().saturating_add(1));
+    if ports.max().unwrap_or_default().saturating_mul(workers) > SERVERS_MAX {
+        return Err(format!(
+            "spec.services.loadBalancerWorker: a load balancer for {workers} hosts can have {} ports; use several entries with smaller ranges",
+            SERVERS_MAX / workers.max(1)
+        ));
+    }
     spec.nodes
         .iter()
         .map(|(name, set)| Ok((name.as_str(), role((name, set))?)))

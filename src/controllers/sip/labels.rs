@@ -167,12 +167,11 @@ impl SipController {
             return Ok(Some(problem));
         }
         self.check_current(cluster, hosts).await?;
+        let mut rejection = None;
         for leaving in &plan.leaving {
-            if let Some(problem) = self.release_one(cluster, leaving.host).await? {
-                return Ok(Some(problem));
-            }
+            rejection = rejection.or(self.release_one(cluster, leaving.host).await?);
         }
-        Ok(None)
+        Ok(rejection)
     }
 
     async fn release_one(
@@ -199,10 +198,12 @@ impl SipController {
         }
         let snapshot = self.snapshot();
         let hosts = snapshot.hosts().into_iter();
+        let mut rejection = None;
         for host in hosts.filter(|host| matches!(host.membership(cluster), Membership::Own(_))) {
-            if let Some(problem) = self.release_one(cluster, host).await? {
-                return Ok(Some(problem));
-            }
+            rejection = rejection.or(self.release_one(cluster, host).await?);
+        }
+        if rejection.is_some() {
+            return Ok(rejection);
         }
         // The store may lack a host that the previous leader has claimed.
         match self.live_members(cluster).await?.is_empty() {

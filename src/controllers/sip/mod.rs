@@ -203,13 +203,21 @@ impl SipController {
     /// The problem of the step, if the API server has just rejected its requests for this spec. A request that is sent again at each reconcile
     /// would be a hot loop, because the message of a rejection can differ each time.
     fn retained(&self, cluster: &SIPCluster, step: Step) -> Option<Problem> {
-        let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
+        let key = ObjectKey::of(cluster);
         let rejected = self
             .states
             .with(&key, |state| state.get(&step).cloned())??;
-        let is_retained =
-            rejected.generation == cluster.metadata.generation && now < rejected.until;
-        is_retained.then_some(rejected.problem)
+        Some(rejected.problem)
+    }
+
+    /// Forgets rejections of another spec, and those that are due again.
+    fn forget_old_rejections(&self, cluster: &SIPCluster) {
+        let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
+        let is_current = |rejected: &Rejected| {
+            rejected.generation == cluster.metadata.generation && now < rejected.until
+        };
+        self.states
+            .with(&key, |state| state.retain(|_, it| is_current(it)));
     }
 
     /// Retains the problem of the step for a minute.
@@ -225,13 +233,14 @@ impl SipController {
         problem
     }
 
-    /// The time after which a rejected request is sent again.
+    /// The time after which a rejected request is sent again. It is not zero, because the retained rejections were not due at the begin of the
+    /// reconcile.
     fn retry_after(&self, cluster: &SIPCluster) -> Option<Duration> {
         let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
         let until = self
             .states
             .with(&key, |state| state.values().map(|it| it.until).min())??;
-        Some(until.saturating_duration_since(now)).filter(|after| !after.is_zero())
+        Some(until.saturating_duration_since(now).max(OUTDATED_RECHECK))
     }
 
     /// Releases all hosts, and removes the finalizer.
@@ -312,6 +321,11 @@ impl Reconciler for SipController {
         if is_ending && !cluster.finalizers().iter().any(|it| it == names::FINALIZER) {
             return Ok(Outcome::Done);
         }
+        // The store has an old version, with which no write succeeds. The correction of the object is an event.
+        if self.undecodable[0].contains(&ObjectKey::of(&*cluster)) {
+            return Ok(Outcome::Done);
+        }
+        self.forget_old_rejections(&cluster);
         // Without a complete list, nothing is claimed, released or deleted.
         if let Some(problem) = self.blocked() {
             return self.stop(&cluster, problem).await;
@@ -362,16 +376,28 @@ impl SipController {
         if progress.problem.is_some() && !has_been_complete(cluster) {
             planned.abandon_first_claim();
         }
-        // Without its hosts, a new cluster has no services.
-        let desired = match planned.is_first_claim_abandoned {
+        // Without hosts, a new cluster has no services.
+        let desired = match planned.is_first_claim_abandoned && planned.members.is_empty() {
             true => Vec::new(),
             false => objects::load_balancers(cluster, &planned.members, &self.settings)?,
         };
         let mut is_drained = false;
-        if let Some(problem) = self.retained(cluster, Step::Serve) {
+        let unreadable = planned
+            .members
+            .iter()
+            .find(|it| it.host.view.is_undecodable);
+        if let Some(member) = unreadable {
+            let message = format!(
+                "BareMetalHost {} cannot be decoded, so the services and members remain as they are; its event Unreadable names the field",
+                member.host.name()
+            );
+            progress
+                .problem
+                .get_or_insert((SIPClusterReason::HostUnreadable, message));
+        } else if let Some(problem) = self.retained(cluster, Step::Serve) {
             progress.problem.get_or_insert(problem);
         } else {
-            if self.is_reconfigured(&desired) {
+            if self.is_reconfigured(&desired) || self.has_surplus(cluster, &desired) {
                 self.check_current(cluster, &hosts).await?;
             }
             match self.apply_services(cluster, &desired).await {

@@ -138,13 +138,14 @@ fn load_balancer(
     members: &[Placed],
     settings: &SipSettings,
 ) -> Result<LoadBalancer, Error> {
+    let servers = servers(&entry, members);
     let frontends: Vec<Frontend> = entry
         .ports
         .iter()
         .map(|(_, port, _)| Frontend {
             port: *port,
             is_api_server: entry.is_api_server,
-            servers: servers(&entry, members),
+            servers: servers.clone(),
         })
         .collect();
     let text = haproxy::configuration(&frontends, settings.drain);
@@ -159,6 +160,8 @@ fn load_balancer(
         metadata: metadata.clone(),
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(1)),
+            // Pods that do not become ready do not block a drain.
+            unhealthy_pod_eviction_policy: Some("AlwaysAllow".to_owned()),
             selector: Some(label_selector(&entry.name)),
             ..PodDisruptionBudgetSpec::default()
         }),

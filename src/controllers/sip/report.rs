@@ -78,6 +78,16 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
             ready = ready.or_else(|| Some((SIPClusterReason::Progressing, problem.clone())));
         }
     }
+    if let (None, Some((SIPClusterReason::InfraServiceFailure, message))) =
+        (&progress.services, &progress.problem)
+    {
+        conditions.push(DesiredCondition {
+            type_: SERVICES_READY,
+            status: false,
+            reason: SIPClusterReason::InfraServiceFailure,
+            message: message.clone(),
+        });
+    }
     let problem = progress.problem.clone().or(ready);
     is_ready &= problem.is_none();
     let (reason, message) = problem.unwrap_or_else(|| {
@@ -100,7 +110,8 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
     let present = std::mem::take(&mut status.conditions);
     let kept = present.iter().filter(|it| {
         // Unknown in this reconcile.
-        it.type_ == SERVICES_READY && progress.services.is_none()
+        let is_known = conditions.iter().any(|desired| desired.type_ == it.type_);
+        !is_known && it.type_ == SERVICES_READY && progress.services.is_none()
             || it.type_ == DEGRADED && progress.plan.is_none()
     });
     let desired = conditions.iter().map(|it| it.at(&present, generation, now));
@@ -154,8 +165,10 @@ fn rejected(roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
         let message = match obstacle {
             Obstacle::Address => address.unwrap_or_default(),
             Obstacle::Consumed => format!("it is used by {}", host.consumer().unwrap_or_default()),
-            Obstacle::Failed => host.view.status.error_message.clone(),
-            _ => String::new(),
+            Obstacle::Failed if !host.view.status.error_message.is_empty() => {
+                host.view.status.error_message.clone()
+            }
+            _ => format!("hosts {}", obstacle.text()),
         };
         let reason: &str = obstacle.into();
         RejectedHost {
@@ -299,13 +312,7 @@ fn ignored(cluster: &SIPCluster) -> Option<DesiredCondition<SIPClusterReason>> {
 }
 
 /// Publishes an event on the cluster.
-pub(super) async fn publish(
-    cluster: &Cluster,
-    of: &SIPCluster,
-    type_: EventType,
-    reason: &str,
-    note: &str,
-) {
+async fn publish(cluster: &Cluster, of: &SIPCluster, type_: EventType, reason: &str, note: &str) {
     let object = of.object_ref(&());
     events::publish(cluster, &object, type_, reason, note).await;
 }

@@ -44,6 +44,16 @@ impl SipController {
         })
     }
 
+    /// Whether a child belongs to no load balancer of the spec.
+    pub(super) fn has_surplus(&self, cluster: &SIPCluster, desired: &[LoadBalancer]) -> bool {
+        let key = ObjectKey::of(cluster);
+        let services = self.services.group(&key).into_iter();
+        let names = services.map(|child| child.name_any());
+        let deployments = self.deployments.group(&key).into_iter();
+        let mut names = names.chain(deployments.map(|child| child.name_any()));
+        names.any(|name| desired.iter().all(|balancer| balancer.name != name))
+    }
+
     /// Applies the load balancers, and deletes those that the spec no longer has.
     pub(super) async fn apply_services(
         &self,
@@ -66,33 +76,18 @@ impl SipController {
             is_drained: true,
             ..Services::default()
         };
+        let mut rejection = None;
         for balancer in desired {
-            self.apply_child(
-                "ConfigMap",
-                cluster,
-                &self.config_maps,
-                &balancer.config_map,
-            )
-            .await?;
-            let deployment = self.apply_child(
-                "Deployment",
-                cluster,
-                &self.deployments,
-                &balancer.deployment,
-            );
-            let deployment = deployment.await?;
-            let service = self.apply_child("Service", cluster, &self.services, &balancer.service);
-            services
-                .endpoints
-                .push(endpoint(balancer, &*service.await?));
-            if let Some(budget) = &balancer.budget {
-                self.apply_child("PodDisruptionBudget", cluster, &self.budgets, budget)
-                    .await?;
+            match self.apply_balancer(cluster, balancer, &mut services).await {
+                // The next one may release a node port that this one needs.
+                Err(error) if error.is_rejection() => {
+                    rejection.get_or_insert(error);
+                }
+                applied => applied?,
             }
-            if services.problem.is_none() {
-                services.problem = self.problem(cluster, balancer, &deployment);
-            }
-            services.is_drained &= is_observed(&deployment);
+        }
+        if let Some(error) = rejection {
+            return Err(error);
         }
         let pods = self.pods.group(&ObjectKey::of(cluster));
         let is_old = |pod: &Arc<PodView>| {
@@ -102,6 +97,32 @@ impl SipController {
         };
         services.is_drained &= !pods.iter().any(is_old);
         Ok(services)
+    }
+
+    async fn apply_balancer(
+        &self,
+        cluster: &SIPCluster,
+        balancer: &LoadBalancer,
+        services: &mut Services,
+    ) -> Result<(), Error> {
+        let (config_maps, deployments) = (&self.config_maps, &self.deployments);
+        self.apply_child("ConfigMap", cluster, config_maps, &balancer.config_map)
+            .await?;
+        let deployment = self.apply_child("Deployment", cluster, deployments, &balancer.deployment);
+        let deployment = deployment.await?;
+        let service = self.apply_child("Service", cluster, &self.services, &balancer.service);
+        services
+            .endpoints
+            .push(endpoint(balancer, &*service.await?));
+        if let Some(budget) = &balancer.budget {
+            self.apply_child("PodDisruptionBudget", cluster, &self.budgets, budget)
+                .await?;
+        }
+        if services.problem.is_none() {
+            services.problem = self.problem(cluster, balancer, &deployment);
+        }
+        services.is_drained &= is_observed(&deployment);
+        Ok(())
     }
 
     async fn apply_child<K, V>(

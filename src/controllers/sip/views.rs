@@ -24,6 +24,9 @@ pub struct HostView {
     pub spec: BareMetalHostSpec,
     #[serde(default)]
     pub status: BareMetalHostStatus,
+    /// Whether only the metadata could be decoded.
+    #[serde(skip)]
+    pub is_undecodable: bool,
 }
 
 /// A Secret with network data.

@@ -1,7 +1,6 @@
 //! (client) The watches of clusters, hosts, network data and children. Each fills a store and reports the clusters to reconcile.
 
 use crate::api::SIPCluster;
-use crate::api::metal3::BareMetalHostSpec;
 use crate::api::sip::names;
 use crate::controllers::sip::SipController;
 use crate::controllers::sip::views::{HostView, NetworkDataView, Networks};
@@ -12,7 +11,6 @@ use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, decoded_in};
 use crate::k8s::watch::{NamespacedObject, filter_map, listed_in};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{Config, Event};
 use std::sync::Arc;
@@ -30,14 +28,9 @@ impl SipController {
 
         // The labels of a host that cannot be decoded remain valid. It could have a consumer, so no cluster gets or loses it.
         let in_use = StandIn::Object(|metadata| {
-            let consumer_ref = Some(ObjectReference::default());
-            let spec = BareMetalHostSpec {
-                consumer_ref,
-                ..BareMetalHostSpec::default()
-            };
             Some(HostView {
                 metadata,
-                spec,
+                is_undecodable: true,
                 ..HostView::default()
             })
         });

@@ -29,7 +29,6 @@ pub mod pages;
 pub mod provenance;
 pub mod real;
 pub mod signal;
-pub mod sip;
 pub mod web;
 
 #[cfg(feature = "operator")]
@@ -56,6 +55,8 @@ pub mod observed;
 pub mod peerpods;
 #[cfg(feature = "operator")]
 pub mod pools;
+#[cfg(feature = "operator")]
+pub mod sip;
 #[cfg(feature = "operator")]
 pub mod timings;
 #[cfg(feature = "operator")]

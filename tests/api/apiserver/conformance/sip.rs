@@ -78,6 +78,12 @@ pub const SIP_CLUSTERS: &[Call] = &[
         "baremetalhosts?labelSelector=l%3D1&resourceVersion=VERSION(baremetalhosts/a)&resourceVersionMatch=Exact",
         "",
     ),
+    (
+        "POST",
+        "configmaps",
+        r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"taken"}}"#,
+    ),
+    ("DELETE", "configmaps/taken", ""),
     ("GET", "secrets?limit=500", ""),
     (
         "GET",

@@ -237,6 +237,20 @@ fn consume<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
+const FOREIGN: &str = "loadbalancer-controlplane-tenant";
+
+/// Creates a ConfigMap with the name of a child. It has no owner, and no label by which the controller would see its deletion.
+fn take_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let taken = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FOREIGN}});
+    async { drop(run.cluster.make(&run.namespace, "ConfigMap", taken).await) }.boxed()
+}
+
+fn free_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let config_maps = run.cluster.api("ConfigMap", Some(&run.namespace));
+    let params = DeleteParams::default();
+    async move { drop(config_maps.delete(FOREIGN, &params).await.unwrap()) }.boxed()
+}
+
 const SPEC: &str = r#"{
     "nodes": {"ControlPlane": {"count": {"active": 2}}},
     "services": {"loadBalancerControlPlane": [{"image": "", "nodePort": 30643, "nodeInterfaceId": "oam"}]}
@@ -318,6 +332,18 @@ pub const SCENARIOS: &[Scenario] = &[
             "ConfigMap/loadbalancer-controlplane-tenant",
             "server c 10.0.0.2:6443",
         )),
+    ),
+    scenario(
+        "sip-service-fails",
+        &[
+            Step::Act(hosts),
+            Step::Act(take_name),
+            Step::Start,
+            Step::Create,
+        ],
+        &[Step::Act(free_name)],
+        SUCCEEDED,
+        SERVED,
     ),
     scenario("sip-delete", CREATED, &[Step::Delete], "", None),
 ];
