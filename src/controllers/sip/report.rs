@@ -192,6 +192,11 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
                 .iter()
                 .map(|(it, n)| format!("{}: {n}", it.text()));
             let obstacles: Vec<String> = obstacles.collect();
+            // Otherwise a reader wonders why a role with candidates lacks hosts.
+            let shared = match count.candidates {
+                0 => "",
+                _ => " (other roles, or values of the topologyKey, need the candidates)",
+            };
             let others = match obstacles.as_slice() {
                 [] => String::new(),
                 obstacles => format!(
@@ -200,7 +205,7 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
                 ),
             };
             format!(
-                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{others}",
+                "role {role}: {} hosts wanted, {} members, {} candidates, {} hosts missing{shared}{others}",
                 count.wanted, count.members, count.candidates, shortage.missing
             )
         });
