@@ -35,6 +35,14 @@ pub fn check_owner<K: Resource, O: Resource<DynamicType = ()>>(
     }
 }
 
+/// Whether the object has an owner reference to this owner.
+#[must_use]
+pub fn owns<K: Resource, O: Resource>(owner: &O, object: &K) -> bool {
+    let uid = owner.meta().uid.as_ref();
+    let mut references = object.owner_references().iter();
+    references.any(|reference| Some(&reference.uid) == uid)
+}
+
 /// Whether a previous owner with the same name controls the object. The garbage collector will delete it.
 #[must_use]
 pub fn is_controlled_by_previous<K: Resource, O: Resource<DynamicType = ()>>(

@@ -127,12 +127,6 @@ impl PeerPodController {
         futures::stream::select(own, changed)
     }
 
-    /// The number of `PeerPods` with a failed last reconcile.
-    #[must_use]
-    pub fn failing(&self) -> usize {
-        self.states.failing()
-    }
-
     /// Reads or changes the state of the `PeerPod`. One with another UID has a new state.
     fn state<R>(&self, peerpod: &PeerPod, change: impl FnOnce(&mut PeerPodState) -> R) -> R {
         self.states.change(&ObjectKey::of(peerpod), |state| {

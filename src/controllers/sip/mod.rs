@@ -158,12 +158,6 @@ impl SipController {
         registry.add_optional("baremetalhosts", self.hosts.clone());
     }
 
-    /// The number of clusters with a failed last reconcile.
-    #[must_use]
-    pub fn failing(&self) -> usize {
-        self.states.failing()
-    }
-
     fn snapshot(&self) -> Snapshot {
         let hosts = self.hosts.group(&self.scope.key("")).into_iter();
         let with_networks = |host: Arc<HostView>| {
@@ -419,10 +413,16 @@ impl SipController {
             let rejected = self.release_leaving(cluster, &planned, &hosts).await?;
             progress.problem = progress.problem.or(rejected);
         }
-        let snapshot = self.snapshot();
-        let hosts = snapshot.hosts();
-        let after = plan(cluster, roles, &hosts, states);
-        progress.plan = Some((roles, &after));
+        let (snapshot, replanned);
+        let is_unchanged = planned.leaving.is_empty() && !planned.is_first_claim_abandoned;
+        let after = if is_unchanged {
+            &planned
+        } else {
+            snapshot = self.snapshot();
+            replanned = plan(cluster, roles, &snapshot.hosts(), states);
+            &replanned
+        };
+        progress.plan = Some((roles, after));
         self.report(cluster, &progress).await?;
         // Hosts that have become free since the claims.
         let is_progressing = !after.claims.is_empty() && progress.problem.is_none();

@@ -9,7 +9,7 @@ use crate::controllers::sip::views::{DeploymentView, ServiceView};
 use crate::k8s::applied::contains;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::ownership::check_owner;
+use crate::k8s::ownership::{check_owner, owns};
 use crate::k8s::store::children::Cache;
 use crate::k8s::views::{PodConditionView, PodView};
 use crate::k8s::writer::only_uid;
@@ -171,7 +171,7 @@ impl SipController {
         for child in cache.group(&ObjectKey::of(cluster)) {
             let name = child.name_any();
             let is_ending = child.meta().deletion_timestamp.is_some();
-            if names.contains(&name.as_str()) || is_ending || !is_own(&*child, cluster) {
+            if names.contains(&name.as_str()) || is_ending || !owns(cluster, &*child) {
                 continue;
             }
             let uid = only_uid(&child.uid().unwrap_or_default());
@@ -258,12 +258,6 @@ fn as_value(object: &impl Serialize) -> Value {
 /// Whether the object was created for the cluster, or for a previous one with its name.
 fn is_labelled_for(child: &impl Resource, cluster: &SIPCluster) -> bool {
     child.labels().get(LABEL_CLUSTER_NAME) == cluster.metadata.name.as_ref()
-}
-
-fn is_own(child: &impl Resource, cluster: &SIPCluster) -> bool {
-    let owners = child.owner_references().iter();
-    let mut uids = owners.map(|owner| Some(&owner.uid));
-    uids.any(|uid| uid == cluster.metadata.uid.as_ref())
 }
 
 /// A number in the object. Kubernetes leaves zeros out.

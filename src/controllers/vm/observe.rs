@@ -12,7 +12,7 @@ use crate::controllers::vm::views::exit::End;
 use crate::controllers::vm::views::{ConfigMapView, ReportView, Warning, other_owner_of, owner_of};
 use crate::controllers::vm::volumes::RecordedVolume;
 use crate::k8s::key::ObjectKey;
-use crate::k8s::ownership::{is_controlled_by_previous, is_previous};
+use crate::k8s::ownership::{is_controlled_by_previous, is_previous, owns};
 use crate::k8s::views::{ClaimView, PodView, SecretView, ServiceView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -164,7 +164,7 @@ impl Observed {
     /// The pod, if this VM owns it.
     #[must_use]
     pub fn own_pod(&self) -> Option<&Arc<PodView>> {
-        self.pod.as_ref().filter(|pod| owns(&self.vm, pod))
+        self.pod.as_ref().filter(|pod| owns(&*self.vm, &***pod))
     }
 
     /// The pod, if a previous VM with the same name owns it.
@@ -229,15 +229,6 @@ fn terminating<'a>(claims: impl Iterator<Item = &'a Arc<ClaimView>>) -> Vec<&'a 
         .map(AsRef::as_ref)
         .filter(|claim| claim.metadata.deletion_timestamp.is_some())
         .collect()
-}
-
-/// Whether the VM owns the pod.
-#[must_use]
-pub fn owns(vm: &VirtualMachine, pod: &PodView) -> bool {
-    let Some(uid) = vm.metadata.uid.as_deref() else {
-        return false;
-    };
-    pod.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
 /// The finalizer of a deletion that leaves the children without an owner, as `kubectl delete --cascade=orphan` requests it.

@@ -19,10 +19,11 @@ use crate::api::vm::conditions;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VmReport, VmReportSpec};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::observe::{Observed, ReportCopy, owns};
+use crate::controllers::vm::observe::{Observed, ReportCopy};
 use crate::controllers::vm::views::{ReportView, VmView};
 use crate::k8s;
 use crate::k8s::error::Error;
+use crate::k8s::ownership::owns;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Er
     let Some(pod) = ctx.caches.pods.get(&observed.key()) else {
         return Ok(());
     };
-    let is_reporting = owns(&observed.vm, &pod)
+    let is_reporting = owns(&*observed.vm, &*pod)
         && pod.has_report()
         && !pod.has_ended()
         && pod.metadata.deletion_timestamp.is_none();

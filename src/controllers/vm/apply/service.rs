@@ -7,6 +7,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
 use crate::k8s::error::Error;
+use crate::k8s::ownership::owns;
 use crate::k8s::views::ServiceView;
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -110,11 +111,7 @@ fn is_own(view: &ServiceView, observed: &Observed) -> bool {
         .get(names::LABEL_MANAGED_BY)
         .is_some_and(|by| by == names::MANAGED_BY)
         && is_labelled_for(view, &observed.vm);
-    let owned = view
-        .owner_references()
-        .iter()
-        .any(|owner| Some(&owner.uid) == observed.vm.metadata.uid.as_ref());
-    is_labelled || owned
+    is_labelled || owns(&*observed.vm, view)
 }
 
 fn is_up_to_date(present: &ServiceView, desired: &Service) -> bool {

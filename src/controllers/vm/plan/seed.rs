@@ -11,6 +11,7 @@ use crate::api::runner::identity::GeneratedInstance;
 use crate::api::vm::{CloudInit, SecretKeyRef, names};
 use crate::api::{VirtualMachine, hex};
 use crate::controllers::vm::observe::Observed;
+use crate::k8s::ownership::owns;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -114,11 +115,7 @@ pub(super) fn retained_instance(observed: &Observed) -> Option<RetainedInstance>
         return None;
     }
     let present = observed.config_map.as_ref()?;
-    if !present
-        .owner_references()
-        .iter()
-        .any(|owner| Some(&owner.uid) == vm.metadata.uid.as_ref())
-    {
+    if !owns(&**vm, &**present) {
         return None;
     }
     let instead_of = computed_id(vm, seed);

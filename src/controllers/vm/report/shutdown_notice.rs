@@ -3,9 +3,9 @@
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::observe::owns;
 use crate::k8s::events;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::ownership::owns;
 use kube::Resource;
 use kube::runtime::events::EventType;
 
@@ -18,7 +18,7 @@ pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
     let Some(pod) = ctx.caches.pods.get(&key) else {
         return;
     };
-    if !owns(vm, &pod) || !pod.has_started() || pod.has_ended() {
+    if !owns(vm, &*pod) || !pod.has_started() || pod.has_ended() {
         return;
     }
     let note = format!(

@@ -32,12 +32,17 @@ use crate::final_state::Content;
 use crate::layer::Layer;
 use crate::timings::{self, Timings};
 use futures::future::BoxFuture;
+use futures::{FutureExt, Stream};
+use kube::runtime::reflector::ObjectRef;
 use run::Run;
 use serde_json::{Value, json};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 use vm_operator::k8s;
+use vm_operator::k8s::controller::Reconciler;
+use vm_operator::k8s::tasks::Tasks;
 
 /// A controller under test.
 pub struct Controller {
@@ -114,6 +119,34 @@ pub struct Started {
     pub task: JoinHandle<()>,
     /// The work that the controller still has to do, as far as it is observable.
     pub busy_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+/// Starts the loop of a controller on its changes. `tasks` are its watches.
+///
+/// # Panics
+/// The task panics if a watch ends.
+#[must_use]
+pub fn started<R: Reconciler>(
+    controller: Arc<R>,
+    changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
+    mut tasks: Tasks,
+) -> Started {
+    let never = std::future::pending().boxed().shared();
+    let run = k8s::controller::run(controller.clone(), changes, never);
+    let task = tokio::spawn(async move {
+        tokio::select! {
+            () = run => {}
+            ended = tasks.ended() => panic!("{ended}"),
+        }
+    });
+    let busy_reason = move || {
+        let is_failing = controller.states().failing() > 0;
+        is_failing.then(|| "the last reconcile has failed".to_owned())
+    };
+    Started {
+        task,
+        busy_reason: Box::new(busy_reason),
+    }
 }
 
 /// The course of a run, by which [`Controller::judge`] finds violations of the invariants.

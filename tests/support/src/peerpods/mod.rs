@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
-use vm_operator::k8s::controller;
+use vm_operator::k8s::tasks::Tasks;
 use vm_operator::settings::peerpod::{PeerPodSettings, VirtualMachineProvider};
 
 const PEERPOD: Kind = Kind {
@@ -45,16 +45,8 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         virtual_machine: VirtualMachineProvider { namespaces },
     };
     let controller = PeerPodController::new(cluster, namespace.to_owned(), settings);
-    let controller = Arc::new(controller);
     let changes = controller.watch();
-    let never = std::future::pending().boxed().shared();
-    let task = tokio::spawn(controller::run(controller.clone(), changes, never));
-    let busy_reason =
-        move || (controller.failing() > 0).then(|| "the last reconcile has failed".to_owned());
-    Started {
-        task,
-        busy_reason: Box::new(busy_reason),
-    }
+    enumeration::started(Arc::new(controller), changes, Tasks::default())
 }
 
 /// No `PeerPod` is being deleted.

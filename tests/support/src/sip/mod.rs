@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vm_operator::controllers::sip::{MANAGER, SipController};
-use vm_operator::k8s::controller;
 use vm_operator::k8s::tasks::Tasks;
 use vm_operator::settings::sip::SipSettings;
 
@@ -61,21 +60,7 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let controller = SipController::new(cluster, namespace.to_owned(), settings);
     let mut tasks = Tasks::default();
     let changes = controller.watch(&mut tasks);
-    let controller = Arc::new(controller);
-    let never = std::future::pending().boxed().shared();
-    let run = controller::run(controller.clone(), changes, never);
-    let task = tokio::spawn(async move {
-        tokio::select! {
-            () = run => {}
-            ended = tasks.ended() => panic!("{ended}"),
-        }
-    });
-    let busy_reason =
-        move || (controller.failing() > 0).then(|| "the last reconcile has failed".to_owned());
-    Started {
-        task,
-        busy_reason: Box::new(busy_reason),
-    }
+    enumeration::started(Arc::new(controller), changes, tasks)
 }
 
 /// The cluster is ready with one pod, or does not exist.
