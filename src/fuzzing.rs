@@ -6,7 +6,9 @@
 //! This module is compiled for unit tests and for the feature `fuzzing`, which no released program has.
 
 use crate::api::quantity::fuzzing::check_quantity;
-use crate::runner::fuzzing::{check_config, check_desktop, check_guest, check_lines, check_qmp};
+use crate::runner::fuzzing::{
+    check_config, check_desktop, check_guest, check_image, check_lines, check_qmp,
+};
 
 /// Messages of the agent of a desktop.
 pub fn agent_desktop(input: &[u8]) {
@@ -26,6 +28,11 @@ pub fn agent_lines(input: &[u8]) {
 /// The runner's configuration file.
 pub fn config(input: &[u8]) {
     limit_memory(memory_of_yaml, input, check_config);
+}
+
+/// The first bytes of images for disks.
+pub fn image(input: &[u8]) {
+    limit_memory(memory_of_json, input, check_image);
 }
 
 /// Messages of QMP.
@@ -76,11 +83,12 @@ mod tests {
     type Target = fn(&[u8]);
 
     fn targets() -> BTreeMap<String, Target> {
-        let targets: [(&str, Target); 6] = [
+        let targets: [(&str, Target); 7] = [
             ("agent_desktop", agent_desktop),
             ("agent_guest", agent_guest),
             ("agent_lines", agent_lines),
             ("config", config),
+            ("image", image),
             ("qmp", qmp),
             ("quantity", quantity),
         ];

@@ -5,7 +5,7 @@ use crate::api::vm::names;
 use crate::runner::failure::Failure;
 use crate::runner::machine::{self, Directories, Environment};
 use crate::runner::start::RunEnd;
-use crate::runner::{config, console, fetch, kvm, spec, start};
+use crate::runner::{config, console, fetch, import, kvm, spec, start};
 use clap::{Args, Parser, Subcommand};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ enum Subcommands {
     KvmCheck(kvm::Arguments),
     /// Downloads a CD image from a web server into the image repository.
     Fetch(fetch::Arguments),
+    /// Downloads a raw or qcow2 image from a web server onto a disk in a file system.
+    Import(import::Arguments),
 }
 
 #[derive(Args)]
@@ -66,6 +68,7 @@ pub fn run() -> ExitCode {
         Subcommands::PowerOff => run_console_command(&arguments.config, console::power_off),
         Subcommands::KvmCheck(options) => kvm::run(&options),
         Subcommands::Fetch(options) => fetch::run(options),
+        Subcommands::Import(options) => import::run(options),
     }
 }
 

@@ -24,7 +24,7 @@
 //! | `desired`, `live` | the desired state of a running VM (pure); changes of the running QEMU, one file per aspect |
 //! | `qmp`, `agent` | the QMP connection; agents in the guest |
 //! | `console`, `seed` | the serial console; the cloud-init seed |
-//! | `fetch` | downloads images into the repository, in pods of their own |
+//! | `fetch`, `import` | downloads images into the repository, in pods of their own; onto disks |
 //! | `status`, `report` | the reported state of the VM (pure); the reports |
 //! | `failure` | errors: of a start or a VM, of a condition, of a value |
 //! | `signals` | signals that request a shutdown |
@@ -35,6 +35,7 @@ pub(crate) mod fuzzing {
 
     pub use super::agent::fuzzing::{check_desktop, check_guest, check_lines};
     pub use super::config::fuzzing::check_config;
+    pub use super::import::check_image;
     pub use super::qmp::check_qmp;
 }
 
@@ -48,6 +49,7 @@ mod driver;
 mod failure;
 mod fetch;
 mod harden;
+mod import;
 mod kvm;
 mod live;
 mod machine;

@@ -32,19 +32,23 @@ pub enum ShutdownSignal {
 impl Signals {
     /// Starts to receive the signals.
     pub fn receive() -> io::Result<Self> {
-        let shutdown = ShutdownSignals {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        };
         Ok(Self {
-            shutdown,
+            shutdown: ShutdownSignals::receive()?,
             child: signal(SignalKind::child())?,
         })
     }
 }
 
 impl ShutdownSignals {
+    /// Starts to receive the signals.
+    pub fn receive() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
     /// Returns the result of the work, or a failure if a shutdown is requested before.
     pub async fn unless_requested<T>(
         &mut self,

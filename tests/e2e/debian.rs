@@ -1,5 +1,5 @@
-//! The Debian example: a Job downloads a cloud image to the disk, and the guest accepts a login by SSH. Its lines are unchanged except
-//! those with a placeholder, and the host of the URL.
+//! The Debian examples: a Job or an import writes a cloud image onto the disk, and the guest accepts a login by SSH. Their lines are
+//! unchanged except those with a placeholder, and the host of the URL.
 
 use super::harness::vm::BOOT;
 use super::harness::{Space, e2e, environment, eventually, kubectl};
@@ -107,6 +107,69 @@ async fn ssh(key: &Path, port: u16, command: &str) -> Result<String, String> {
     }
 }
 
+/// Waits until the VM runs and accepts a login, and its file system has the size of the PVC.
+async fn log_in(space: &Space, vm: &str, key: &Path) {
+    let running = ["wait", &format!("vm/{vm}"), "--for=condition=Running"];
+    space
+        .kubectl(&[&running[..], &["--timeout=300s"]].concat())
+        .await;
+    let port = free_port();
+    let ports = format!("{port}:2222");
+    let pod = format!("pod/{vm}");
+    let forward = ["port-forward", "-n", &space.name, &pod, &ports];
+    // A port-forward ends with the first connection that fails, so each attempt has its own.
+    let login = async || {
+        let _forward = kubectl::command(&forward).stdout(Stdio::null()).spawn();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        ssh(key, port, "id -un; sudo id -un; df --output=size -BG /").await
+    };
+    eventually("a login by SSH", BOOT * 3, async || {
+        let seen = login().await?;
+        let size = seen.lines().last().unwrap_or_default().trim();
+        let size: u32 = size.trim_end_matches('G').parse().unwrap_or(0);
+        let is_whole = seen.starts_with("debian\nroot\n") && size >= 8;
+        if is_whole { Ok(()) } else { Err(seen) }
+    })
+    .await;
+}
+
+#[test]
+fn one_manifest_imports_an_image_and_ends_with_a_login_by_ssh() {
+    e2e(1, async |space| {
+        let dir = TempDir::new().unwrap();
+        let key = dir.path().join("key");
+        let public = ssh_key(&key);
+        let disk = environment::repo().join(".cache/guests/debian.img");
+        let text = fs::read_to_string(environment::repo().join("examples/debian-image.yaml"));
+        let text = text.unwrap();
+        let url = text.split_whitespace().find(|word| word.starts_with(HOST));
+        let (server, host) = serve(dir.path(), &disk, url.unwrap()).await;
+        let values = [("<SSH-PUBLIC-KEY>", public.trim()), (HOST, host.as_str())];
+        apply(space, dir.path(), &example("debian-image.yaml", &values)).await;
+        log_in(space, "debian-image", &key).await;
+
+        // The disk is filled once: the next start needs no server.
+        drop(server);
+        let restart = r#"{"spec": {"vm": {"restartRequest": 1}}}"#;
+        space
+            .kubectl(&[
+                "patch",
+                "vm/debian-image",
+                "--type=merge",
+                "--patch",
+                restart,
+            ])
+            .await;
+        let done = [
+            "wait",
+            "vm/debian-image",
+            "--for=jsonpath={.status.observedRestartRequest}=1",
+        ];
+        space.kubectl(&done).await;
+        log_in(space, "debian-image", &key).await;
+    });
+}
+
 #[test]
 fn debian_example_ends_with_a_login_by_ssh() {
     e2e(1, async |space| {
@@ -118,27 +181,6 @@ fn debian_example_ends_with_a_login_by_ssh() {
 
         let vm = example("debian/vm.yaml", &[("<SSH-PUBLIC-KEY>", public.trim())]);
         apply(space, dir.path(), &vm).await;
-        let running = ["wait", "vm/debian", "--for=condition=Running"];
-        space
-            .kubectl(&[&running[..], &["--timeout=300s"]].concat())
-            .await;
-        let port = free_port();
-        let ports = format!("{port}:2222");
-        let forward = ["port-forward", "-n", &space.name, "pod/debian", &ports];
-        // A port-forward ends with the first connection that fails, so each attempt has its own.
-        let login = async || {
-            let _forward = kubectl::command(&forward).stdout(Stdio::null()).spawn();
-            tokio::time::sleep(Duration::from_secs(2)).await;
-            ssh(&key, port, "id -un; sudo id -un; df --output=size -BG /").await
-        };
-        eventually("a login by SSH", BOOT * 3, async || {
-            let seen = login().await?;
-            // The file system has grown to the size of the PVC.
-            let size = seen.lines().last().unwrap_or_default().trim();
-            let size: u32 = size.trim_end_matches('G').parse().unwrap_or(0);
-            let is_whole = seen.starts_with("debian\nroot\n") && size >= 8;
-            if is_whole { Ok(()) } else { Err(seen) }
-        })
-        .await;
+        log_in(space, "debian", &key).await;
     });
 }

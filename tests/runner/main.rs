@@ -24,6 +24,7 @@ mod guest;
 mod guest_memory;
 mod hardware;
 mod host;
+mod import;
 mod kvm;
 mod live;
 mod media;

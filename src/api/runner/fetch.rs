@@ -34,6 +34,26 @@ pub struct Request {
     pub authorities: Option<String>,
 }
 
+/// The import of an image onto a disk: a [`Request`] whose target is the image file of the disk. The UID of the disk's PVC comes with
+/// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportRequest {
+    /// The download. Its `to` is the image file of the disk.
+    pub fetch: Request,
+    /// Absolute path of the runner data, which record the import.
+    pub data: String,
+}
+
+impl ImportRequest {
+    /// The arguments of `vm-runner`.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["import".to_owned(), format!("--data={}", self.data)];
+        arguments.extend(self.fetch.arguments().into_iter().skip(1));
+        arguments
+    }
+}
+
 impl Request {
     /// The arguments of `vm-runner`.
     #[must_use]
@@ -64,6 +84,26 @@ pub struct Progress {
     /// Size of the image in bytes, after the server has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
+    /// What the numbers count. Default: the download.
+    #[serde(default, skip_serializing_if = "Phase::is_download")]
+    pub phase: Phase,
+}
+
+/// A phase of an import. A CD image has only the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// The image is being downloaded.
+    #[default]
+    Download,
+    /// The downloaded image is being converted to the format of the disk. `bytes` and `total` count bytes of the disk.
+    Conversion,
+}
+
+impl Phase {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+    fn is_download(&self) -> bool {
+        *self == Self::Download
+    }
 }
 
 impl Progress {
@@ -105,6 +145,18 @@ pub enum FetchReason {
     DeadlineExceeded,
     /// The pod received a request to stop; a retry resumes the download.
     Interrupted,
+    /// The image has a format that cannot be imported onto a disk.
+    FormatNotSupported,
+    /// The image has a feature that is refused, such as a backing file, or is damaged.
+    ImageRefused,
+    /// The URL, or the URL of a redirect, leads to an address from which nothing is imported, such as a loopback address.
+    AddressRefused,
+    /// The disk has contents that no start and no import of this VM has written.
+    DiskNotEmpty,
+    /// The disk is empty, although the VM has used it or an import has filled it.
+    DataMissing,
+    /// Another process uses the disk or the runner data; a retry can succeed.
+    DiskInUse,
     /// A reason that only a newer runner knows.
     #[serde(other)]
     Unknown,
@@ -128,13 +180,19 @@ impl FetchReason {
             | Self::DeadlineExceeded
             | Self::RepositoryFull
             | Self::RepositoryNotWritable
-            | Self::Interrupted => true,
+            | Self::Interrupted
+            | Self::DiskInUse => true,
             Self::Fetched
             | Self::AlreadyThere
             | Self::SchemeNotAllowed
             | Self::InvalidUrl
             | Self::TooLarge
             | Self::ChecksumMismatch
+            | Self::FormatNotSupported
+            | Self::ImageRefused
+            | Self::AddressRefused
+            | Self::DiskNotEmpty
+            | Self::DataMissing
             | Self::Unknown => false,
         }
     }
@@ -156,6 +214,12 @@ impl FetchReason {
             Self::DeadlineExceeded => 29,
             Self::Interrupted => 30,
             Self::Unknown => 31,
+            Self::FormatNotSupported => 32,
+            Self::ImageRefused => 33,
+            Self::AddressRefused => 34,
+            Self::DiskNotEmpty => 35,
+            Self::DataMissing => 36,
+            Self::DiskInUse => 37,
         }
     }
 }
@@ -343,7 +407,8 @@ mod tests {
             Progress::last(log),
             Some(Progress {
                 bytes: 20,
-                total: Some(40)
+                total: Some(40),
+                phase: Phase::Download,
             })
         );
         assert_eq!(Progress::last("nothing"), None);

@@ -42,4 +42,7 @@ pub struct ClaimIdentity {
     pub name: String,
     /// `metadata.uid`, which differs between a PVC and its copy.
     pub uid: String,
+    /// Whether an image was imported onto the disk, so that its image file exists before the first start.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
 }

@@ -267,10 +267,31 @@ pub struct Disk {
     /// CD drive and the image in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdrom: Option<Cdrom>,
+    /// Image that fills the disk before the first start. It requires `volumeClaimTemplate` with `volumeMode: Filesystem`. A PVC is filled
+    /// once; a later change has no effect on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<DiskSource>,
     /// Position in the boot order, 0 to 2147483647; the firmware tries the lowest position first. Without `bootindex`, the
     /// firmware decides whether and when it tries the drive. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootindex: Option<i64>,
+}
+
+/// The image of a disk. Exactly one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskSource {
+    /// Image on a web server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpSource>,
+}
+
+/// An image on a web server: raw with a boot sector or an ISO 9660 file system, or qcow2.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpSource {
+    /// `https` or `http` URL of the image. The import pod must reach the server.
+    pub url: String,
 }
 
 /// A CD drive.

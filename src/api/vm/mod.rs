@@ -90,6 +90,13 @@ use std::collections::BTreeMap;
         name = "Age",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].message"#,
+        description = "Message of the condition Ready: the progress, or the next step",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]

@@ -53,6 +53,10 @@ pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
 pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/made-of";
 /// Annotation on the pod: the value of `spec.vm.restartRequest` when the pod was created.
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
+/// Annotation on the pod: it only imports an image onto the disk with this PVC. The value is the name of the PVC.
+pub const ANNOTATION_IMPORTS: &str = "vmoperator.jdrupes.org/imports";
+/// Condition in the readiness gates of an import pod. No program sets it, so that no Service sends connections to the pod.
+pub const CONDITION_NEVER_READY: &str = "vmoperator.jdrupes.org/never-ready";
 /// Annotation on the Service: names of the labels and annotations that come from the VM or from the operator's
 /// configuration. JSON.
 pub const ANNOTATION_APPLIED: &str = "vmoperator.jdrupes.org/applied";

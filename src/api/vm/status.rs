@@ -151,6 +151,17 @@ pub struct UsedVolume {
     pub claim_name: String,
     /// `metadata.uid` of the PVC. A later PVC with the same name has another UID.
     pub uid: String,
+    /// Whether the image of `spec.vm.disks[].source` is on the PVC, or the PVC had contents of this VM before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
+}
+
+impl UsedVolume {
+    /// Whether both name the same PVC.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.claim_name, &self.uid) == (&other.claim_name, &other.uid)
+    }
 }
 
 /// A shutdown by the guest.

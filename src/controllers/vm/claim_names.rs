@@ -45,7 +45,7 @@ pub fn generates(vm: &VirtualMachine, claim: &str) -> bool {
 pub fn needs(vm: &VirtualMachine, claim: &str, present: Option<&ClaimView>) -> bool {
     let used = present.and_then(used_volume);
     claim_names(vm).any(|[legacy, name]| name == claim || present.is_some() && legacy == claim)
-        || used.is_some_and(|used| volumes_of(vm).contains(&used))
+        || used.is_some_and(|used| volumes_of(vm).iter().any(|it| it.is_same(&used)))
 }
 
 /// A VM that generates a PVC name which another VM generates, too.
@@ -70,7 +70,9 @@ pub fn claim_name_owner<'a>(
     let used = present.and_then(used_volume);
     let rank = |it: &&ConflictingVm| {
         let volumes = it.vm.map(volumes_of).unwrap_or_default();
-        let has_used = used.as_ref().is_some_and(|used| volumes.contains(used));
+        let has_used = used
+            .as_ref()
+            .is_some_and(|used| volumes.iter().any(|it| it.is_same(used)));
         let has_used_name = volumes.iter().any(|volume| volume.claim_name == claim);
         let created = it.vm.and_then(|vm| vm.metadata.creation_timestamp.as_ref());
         let uid = it.vm.and_then(|vm| vm.metadata.uid.as_ref());
@@ -95,5 +97,6 @@ pub fn used_volume(claim: &ClaimView) -> Option<UsedVolume> {
     Some(UsedVolume {
         claim_name: claim.metadata.name.clone()?,
         uid: claim.metadata.uid.clone()?,
+        imported: false,
     })
 }

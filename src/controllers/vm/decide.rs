@@ -17,6 +17,8 @@
 //! | Running | exited after a shutdown by the guest, and `guestShutdownStops` is set | stop the VM: the shutdown is recorded in its spec or status |
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
+//! | Running | import pod, complete | record the import, then delete |
+//! | Running | import pod, its image cannot be imported | wait for a change of the spec or of the pod's template |
 //!
 //! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff. Neither does a VM with a changed
 //! spec: the change may correct the cause of the exits.
@@ -24,6 +26,7 @@
 use crate::api::conditions::find;
 use crate::api::vm::conditions;
 use crate::api::vm::{POD_DELETED, Restarts, State, names};
+use crate::controllers::vm::import::{self, ImportEnd};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::restart;
 use crate::controllers::vm::views::exit::{self, BACKOFF_RESET_UPTIME, End};
@@ -53,6 +56,11 @@ pub enum Decision {
     Remember(Restarts),
     /// Stop the VM, because the guest has shut itself down.
     StopAfterShutdown,
+    /// Write into the VM's status that the image is on the PVC.
+    RecordImport {
+        /// Name of the PVC.
+        claim: String,
+    },
     /// Wait.
     Wait(WaitFor),
 }
@@ -66,7 +74,7 @@ pub enum DeleteReason {
     Ended,
     /// A restart is requested.
     Restart,
-    /// It has not run yet, and its template has changed.
+    /// It has not run the VM yet, and its template has changed.
     Outdated,
     /// It has not run yet, and one of its PVCs was replaced or belongs to another VM.
     OtherClaim,
@@ -88,6 +96,8 @@ pub enum WaitFor {
     ValidSpec,
     /// The completed deletion of a PVC of the VM.
     ClaimDeletion,
+    /// A change of the spec, of the configuration or of the restart request, because an image cannot be imported.
+    Correction,
     /// The download of the CD image from which the guest boots.
     Medium {
         /// The time at which the VM starts without it.
@@ -111,7 +121,9 @@ impl Decision {
             // The deletion of the image repository is reported only to VMs with images by URL.
             Self::Wait(WaitFor::ClaimDeletion) => Outcome::Recheck(Duration::from_secs(60)),
             // The watch usually triggers the next reconcile, because the status has just been written.
-            Self::Remember(_) | Self::StopAfterShutdown => Outcome::Recheck(Duration::from_secs(1)),
+            Self::Remember(_) | Self::StopAfterShutdown | Self::RecordImport { .. } => {
+                Outcome::Recheck(Duration::from_secs(1))
+            }
             _ => Outcome::Done,
         }
     }
@@ -128,8 +140,8 @@ impl Decision {
         }
     }
 
-    /// The decision if a pod that has not run yet is deleted after a change of its template. The change may correct the cause that
-    /// keeps it from starting, and no data is lost. `template_hash` returns the hash of the present template
+    /// The decision if a pod that has not run the VM yet is deleted after a change of its template. The change may correct the cause
+    /// that keeps it from starting or importing, and no data is lost. `template_hash` returns the hash of the present template
     /// ([`names::ANNOTATION_TEMPLATE_HASH`]) and is called only for such a pod.
     #[must_use]
     pub fn unless_outdated(
@@ -137,19 +149,20 @@ impl Decision {
         observed: &Observed,
         template_hash: impl FnOnce() -> Option<String>,
     ) -> Self {
-        if !matches!(self, Self::Keep | Self::Remember(_)) {
+        let is_refused = self == Self::Wait(WaitFor::Correction);
+        if !is_refused && !matches!(self, Self::Keep | Self::Remember(_)) {
             return self;
         }
         let Some(pod) = observed
             .own_pod()
-            .filter(|pod| !observed.has_started() && !pod.has_ended())
+            .filter(|pod| is_refused || !observed.has_started() && !pod.has_ended())
         else {
             return self;
         };
         let before = pod.annotations().get(names::ANNOTATION_TEMPLATE_HASH);
         match (before, pod.uid(), &self) {
             (Some(before), ..) if template_hash().is_none_or(|now| now == *before) => self,
-            (Some(_), Some(uid), Self::Keep) => Self::Delete {
+            (Some(_), Some(uid), Self::Keep | Self::Wait(_)) => Self::Delete {
                 uid,
                 why: DeleteReason::Outdated,
             },
@@ -233,18 +246,31 @@ fn after_end(
     uid: String,
     at_once: bool,
 ) -> Decision {
-    let end = End::of(pod);
+    let delete = Decision::Delete {
+        uid: uid.clone(),
+        why: DeleteReason::Ended,
+    };
     if let Some(past) = remembered {
         let until = due(past, observed.now);
         return if until > observed.now && !at_once {
             Decision::Wait(WaitFor::Pause { until })
         } else {
-            Decision::Delete {
-                uid,
-                why: DeleteReason::Ended,
-            }
+            delete
         };
     }
+    let end = if pod.import_claim().is_none() {
+        End::of(pod)
+    } else {
+        match import::end(pod) {
+            ImportEnd::Failed(end) => end,
+            ImportEnd::Refused(_) if !at_once => return Decision::Wait(WaitFor::Correction),
+            ImportEnd::Refused(_) => return delete,
+            ImportEnd::Complete => {
+                let claim = import::unrecorded(observed, pod);
+                return claim.map_or(delete, |claim| Decision::RecordImport { claim });
+            }
+        }
+    };
     if end.by_guest && observed.vm.spec.guest_shutdown_stops {
         return Decision::StopAfterShutdown;
     }

@@ -20,7 +20,7 @@
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
 //! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
-//! configuration, [`state`] the remembered state of each VM. [`claim_names`] decides which VM has a PVC name, and [`volumes`] whether a
+//! configuration, [`state`] the remembered state of each VM. [`import`] fills disks with images before the first start. [`claim_names`] decides which VM has a PVC name, and [`volumes`] whether a
 //! used PVC is lost.
 
 pub mod apply;
@@ -33,6 +33,7 @@ pub mod fetch;
 mod fixtures;
 pub mod gates;
 pub mod images;
+pub mod import;
 pub mod metrics;
 pub mod name_conflicts;
 pub mod objects;
@@ -217,7 +218,9 @@ fn decide_with_objects(
     plan: &Result<Plan, Diagnosis>,
     objects: Option<&Objects>,
 ) -> Decision {
-    let boot_image_deadline = plan.as_ref().ok().and_then(|plan| plan.media.wait);
+    // An import needs no CD image.
+    let media = plan.as_ref().ok().filter(|plan| plan.import.is_none());
+    let boot_image_deadline = media.and_then(|plan| plan.media.wait);
     let template_hash = || objects.map(|objects| objects::template_hash(&objects.pod));
     decide::decide(observed, plan.is_ok())
         .unless_boot_image_is_missing(boot_image_deadline)
@@ -268,7 +271,7 @@ async fn report_all(
         (_, Err(_))
             if matches!(
                 decision,
-                Decision::Remember(_) | Decision::StopAfterShutdown
+                Decision::Remember(_) | Decision::RecordImport { .. } | Decision::StopAfterShutdown
             ) =>
         {
             None

@@ -2,6 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions::{find, is_true};
+use crate::api::runner::fetch::Progress;
 use crate::api::vm::conditions;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::claim_names::{self, claim_names};
@@ -43,6 +44,8 @@ pub struct Observed {
     pub image_repository: Option<Arc<ClaimView>>,
     /// The downloads of the VM's images, by the name of the download pod.
     pub fetches: BTreeMap<String, ObservedDownload>,
+    /// The progress of the import pod, after [`crate::controllers::vm::fetch::progress::read`].
+    pub import_progress: Option<Progress>,
     /// Time since the first report of a missing image; zero if no image is missing.
     pub images_missing: Duration,
     /// The display Secret.
@@ -362,6 +365,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         name_conflicts: name_conflicts(&vm, ctx),
         image_repository: caches.claims.get(&repository),
         fetches: downloads(&vm, now, ctx),
+        import_progress: None,
         images_missing: images_missing_since(&vm)
             .map_or(Duration::ZERO, |missing| since(missing, now)),
         display_secret: display_secret(caches.secrets.group(&key), &vm),

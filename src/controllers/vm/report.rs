@@ -60,7 +60,8 @@ pub async fn report(
     }
     let vm = &observed.vm;
     let ready = ready(observed, decision, problem);
-    let (restarts, volumes) = (restarts(observed, decision), volumes::retained(observed));
+    let restarts = restarts(observed, decision);
+    let volumes = volumes::with_import(volumes::retained(observed), decision);
     let fields = OperatorFields {
         ready: &ready,
         notes,
@@ -109,7 +110,7 @@ pub async fn record_volumes(
     let present = observed.recorded.iter().map(|it| &it.volume);
     if mounted
         .iter()
-        .all(|volume| present.clone().any(|it| it == volume))
+        .all(|volume| present.clone().any(|it| it.is_same(volume)))
     {
         return Ok(());
     }
@@ -162,7 +163,9 @@ fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
 pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
     match decision {
         Decision::Remember(restarts) => Some(restarts.clone()),
-        Decision::Delete {
+        // A completed import ends the row of its failures.
+        Decision::RecordImport { .. }
+        | Decision::Delete {
             why: DeleteReason::Restart,
             ..
         } => None,

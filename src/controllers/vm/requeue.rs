@@ -3,6 +3,7 @@
 use crate::api::vm::conditions::{self, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
+use crate::controllers::vm::fetch::PROGRESS_INTERVAL;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
 use crate::controllers::vm::{apply, diagnose, pod, report, runner_report};
@@ -43,6 +44,7 @@ pub fn outcome(
         .recheck_within(service(conditions))
         .recheck_within(rejections(&observed, conditions, ctx))
         .recheck_within(plan.as_ref().and_then(downloads))
+        .recheck_within(running_import(&observed))
         .recheck_within(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
         .recheck_within(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
         .recheck_within(is_created.then_some(RECHECK_AFTER_CREATION))
@@ -76,6 +78,13 @@ fn rejections(
 fn downloads(plan: &Plan) -> Option<Duration> {
     let rechecks = plan.fetches.iter().filter_map(|fetch| fetch.recheck);
     rechecks.min()
+}
+
+/// The progress of an import is in the log of its pod.
+fn running_import(observed: &Observed) -> Option<Duration> {
+    let pod = observed.own_pod()?;
+    let is_running = pod.import_claim().is_some() && pod.status.phase == "Running";
+    is_running.then_some(PROGRESS_INTERVAL)
 }
 
 fn image_repository(plan: &Plan, ctx: &Context) -> Option<Duration> {

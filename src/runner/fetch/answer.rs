@@ -104,7 +104,7 @@ fn complete_response(headers: &HeaderMap, range: RangeRequest<'_>) -> Result<Ans
         text(headers, &header::TRANSFER_ENCODING).is_some_and(|value| value.contains("chunked"));
     if total.is_none() && !chunked && !range.has_checksum {
         let message = "the server sends no Content-Length, so an interrupted download would look complete; set the \
-                       image's checksum (cdrom.checksum of the VM)";
+                       image's checksum (the field `checksum` beside its URL)";
         return Err(Problem::new(FetchReason::ServerRefused, message));
     }
     Ok(Answer::Bytes {

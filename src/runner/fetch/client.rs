@@ -3,6 +3,7 @@
 use crate::api::runner::fetch::FetchReason;
 use crate::runner::failure::with_output;
 use crate::runner::fetch::address::Address;
+use crate::runner::fetch::address_policy::{AddressPolicy, Resolver};
 use crate::runner::fetch::answer::{self, Answer, RangeRequest};
 use crate::runner::fetch::problem::{Problem, chain};
 use http::{Method, Request, Response, header};
@@ -16,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::error::Error;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -32,6 +34,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// The client with its configuration.
 pub struct Client {
     schemes: Vec<String>,
+    policy: AddressPolicy,
     silence: Duration,
     proxies: Matcher,
     authorities: Option<PathBuf>,
@@ -39,11 +42,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client. Redirects lead to `schemes` only. `silence` limits the time without received data. The certificate
+    /// A client. Redirects lead to `schemes` only. `policy` restricts the addresses of servers, but not of a proxy. `silence` limits the time without received data. The certificate
     /// authorities of the file `authorities` are trusted in addition to those of the image.
-    pub fn new(schemes: Vec<String>, silence: Duration, authorities: Option<PathBuf>) -> Self {
+    pub fn new(
+        schemes: Vec<String>,
+        policy: AddressPolicy,
+        silence: Duration,
+        authorities: Option<PathBuf>,
+    ) -> Self {
         Self {
             schemes,
+            policy,
             silence,
             proxies: Matcher::from_env(),
             authorities,
@@ -84,7 +93,7 @@ impl Client {
     ) -> Result<Response<Incoming>, Problem> {
         match tokio::time::timeout(self.silence, self.exchange(address, range)).await {
             Ok(answer) => {
-                answer.map_err(|error| unreachable(chain(error.as_ref())).at(&address.to_string()))
+                answer.map_err(|error| problem_of(error.as_ref()).at(&address.to_string()))
             }
             Err(_) => Err(self.silence_error().at(&address.to_string())),
         }
@@ -108,6 +117,8 @@ impl Client {
         address: &Address,
         range: RangeRequest<'_>,
     ) -> Result<Response<Incoming>, BoxError> {
+        self.policy
+            .check_host(address.uri().host().unwrap_or_default())?;
         let proxy = self.proxies.intercept(address.uri());
         let mut request = Request::builder()
             .method(Method::GET)
@@ -164,7 +175,12 @@ impl Client {
         address: &Address,
         proxy: Option<(&http::Uri, Option<&http::HeaderValue>)>,
     ) -> Result<MaybeHttpsStream<TokioIo<TcpStream>>, BoxError> {
-        let mut connector = HttpConnector::new();
+        // The proxy resolves the name of the server.
+        let policy = match proxy {
+            Some(_) => AddressPolicy::Unrestricted,
+            None => self.policy,
+        };
+        let mut connector = HttpConnector::new_with_resolver(Resolver::new(policy));
         connector.enforce_http(false);
         let target = address.uri().clone();
         match proxy {
@@ -238,6 +254,26 @@ fn read_authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, BoxErro
         )
         .into()),
     }
+}
+
+/// The refusal of an address among the causes of the error, or else the error for a server without connection.
+fn problem_of(error: &(dyn Error + 'static)) -> Problem {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // `source` of an I/O error is the cause of the error within it.
+        let inner = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        let refusal = match inner {
+            Some(inner) => inner.downcast_ref::<Problem>(),
+            None => error.downcast_ref(),
+        };
+        if let Some(problem) = refusal {
+            return problem.clone();
+        }
+        next = error.source();
+    }
+    unreachable(chain(error))
 }
 
 /// The error for a server without connection, or with a connection that has ended early.

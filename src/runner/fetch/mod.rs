@@ -10,29 +10,33 @@
 //! the version of the image. A signal ends the process within a second.
 
 mod address;
+mod address_policy;
 mod answer;
 mod client;
 mod part;
-mod problem;
+pub mod problem;
 mod progress;
 #[cfg(test)]
 mod simulation;
 mod transfer;
 
-use crate::api::runner::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256};
-use crate::runner::harden::{self, FileAccess};
+use crate::api::runner::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256, key};
+use crate::runner::harden::{self, Access, FileAccess};
+use crate::runner::signals::ShutdownSignals;
 use crate::runner::start;
 use address::Address;
+pub use address_policy::AddressPolicy;
 use client::Client;
+pub use part::existing_size;
 use part::{Claim, Part};
 use problem::{Problem, size, task_failure};
-use progress::ProgressWriter;
+pub use progress::ProgressWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
-use transfer::{SharedPart, Transfer};
+pub use transfer::SharedPart;
+use transfer::Transfer;
 
 /// Maximum time for saving the partial download when the process is interrupted.
 const SAVE_TIMEOUT: Duration = Duration::from_millis(700);
@@ -68,6 +72,38 @@ pub struct Arguments {
     authorities: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// The file to write the image to.
+    pub fn target(&self) -> &Path {
+        &self.to
+    }
+
+    /// The same download to another file.
+    pub fn with_target(self, to: PathBuf) -> Self {
+        Self { to, ..self }
+    }
+
+    /// The key of URL and checksum.
+    pub fn key(&self) -> String {
+        key(&self.url, self.sha256.as_deref())
+    }
+
+    /// The files of a download to these directories.
+    pub fn file_access(&self, directories: &[&Path]) -> Vec<(PathBuf, Access)> {
+        let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
+            .into_iter()
+            .filter_map(std::env::var_os)
+            .map(PathBuf::from);
+        // Access to the whole directory: in a ConfigMap volume the file is a link to another file of the directory.
+        let additional = self
+            .authorities
+            .iter()
+            .filter_map(|file| Some(file.parent()?.to_owned()));
+        let trusted = trusted.chain(additional);
+        FileAccess::of_fetch(directories, trusted, &start::create_termination_file())
+    }
+}
+
 fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let is_file = path.is_absolute() && path.file_name().is_some() && !text.ends_with('/');
@@ -88,17 +124,37 @@ fn checksum(text: &str) -> Result<String, String> {
 
 /// Downloads the image, and reports the outcome in the log, the termination message and the exit code.
 pub fn run(arguments: Arguments) -> ExitCode {
+    // The target directory may not exist yet; then access to its closest existing parent is allowed.
+    let mut parents = arguments.to.ancestors().skip(1);
+    let existing = parents.find(|folder| folder.is_dir());
+    let files = arguments.file_access(&[existing.unwrap_or(Path::new("/"))]);
+    let part = OnceLock::new();
+    // VMs with pods that run as another user must be able to read the image.
+    execute(0o022, &files, async move || {
+        supervise(
+            &part,
+            download(arguments, AddressPolicy::Unrestricted, &part),
+        )
+        .await
+    })
+}
+
+/// Runs `work` with these files and few other rights, and reports its outcome in the log, the termination message and the exit code.
+pub fn execute(
+    umask: u32,
+    files: &[(PathBuf, Access)],
+    work: impl AsyncFnOnce() -> FetchOutcome,
+) -> ExitCode {
     // The log goes to standard error, because standard output has the progress.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
         .init();
-    // VMs with pods that run as another user must be able to read the image.
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let outcome = match prepare(&arguments) {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+    let outcome = match prepare(files) {
         Ok(runtime) => {
-            let outcome = runtime.block_on(supervise(arguments));
+            let outcome = runtime.block_on(work());
             runtime.shutdown_background();
             outcome
         }
@@ -115,38 +171,16 @@ pub fn run(arguments: Arguments) -> ExitCode {
         bytes,
     } = &outcome;
     if reason.is_success() {
-        tracing::info!(?reason, bytes, "the download is complete");
+        tracing::info!(?reason, bytes, "the image is complete");
     } else {
         tracing::error!(?reason, bytes, "{message}");
     }
     ExitCode::from(reason.exit_code())
 }
 
-fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
+fn prepare(files: &[(PathBuf, Access)]) -> Result<tokio::runtime::Runtime, String> {
     harden::drop_privileges().map_err(|failure| failure.message)?;
-    // The target directory may not exist yet; then access to its closest existing parent is allowed.
-    let existing = arguments
-        .to
-        .ancestors()
-        .skip(1)
-        .find(|folder| folder.is_dir())
-        .unwrap_or(Path::new("/"));
-    let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
-        .into_iter()
-        .filter_map(std::env::var_os)
-        .map(PathBuf::from);
-    // Access to the whole directory: in a ConfigMap volume the file is a link to another file of the directory.
-    let additional = arguments
-        .authorities
-        .iter()
-        .filter_map(|file| Some(file.parent()?.to_owned()));
-    let trusted = trusted.chain(additional);
-    harden::confine_process(&FileAccess::of_fetch(
-        existing,
-        trusted,
-        &start::create_termination_file(),
-    ))
-    .map_err(|failure| failure.message)?;
+    harden::confine_process(files).map_err(|failure| failure.message)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -156,17 +190,25 @@ fn prepare(arguments: &Arguments) -> Result<tokio::runtime::Runtime, String> {
     })
 }
 
-/// Runs the download until it completes, reaches its deadline or receives a termination signal.
-async fn supervise(arguments: Arguments) -> FetchOutcome {
-    let part = OnceLock::new();
-    let deadline = arguments.deadline;
-    let end = tokio::select! {
-        end = fetch(arguments, &part) => end,
-        () = termination_signal() => Err(Problem::new(
-            FetchReason::Interrupted,
-            "a signal has stopped the download",
+/// Runs the work until it ends or the process receives a request to stop. `part` is its partial download, which is saved then.
+pub async fn supervise(
+    part: &OnceLock<SharedPart>,
+    work: impl Future<Output = Result<(FetchReason, u64), Problem>>,
+) -> FetchOutcome {
+    let end = match ShutdownSignals::receive() {
+        Ok(mut signals) => tokio::select! {
+            end = work => end,
+            _ = signals.requested() => Err(Problem::new(
+                FetchReason::Interrupted,
+                "a signal has stopped the program",
+            )),
+        },
+        Err(error) => Err(Problem::new(
+            FetchReason::Unknown,
+            format!(
+                "the runner cannot install signal handlers: {error}; report this error as a bug of vm-runner"
+            ),
         )),
-        () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     };
     match end {
         Ok((reason, bytes)) => FetchOutcome {
@@ -174,24 +216,21 @@ async fn supervise(arguments: Arguments) -> FetchOutcome {
             message: String::new(),
             bytes,
         },
-        Err(Problem {
-            reason, message, ..
-        }) => FetchOutcome {
-            reason,
-            message,
-            bytes: save_part(part.get()).await,
-        },
+        Err(problem) => problem.outcome(save_part(part.get()).await),
     }
 }
 
-async fn termination_signal() {
-    let (Ok(mut term), Ok(mut int)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return std::future::pending().await;
-    };
-    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+/// Downloads the image, until the deadline. `part` becomes the partial download.
+pub async fn download(
+    arguments: Arguments,
+    policy: AddressPolicy,
+    part: &OnceLock<SharedPart>,
+) -> Result<(FetchReason, u64), Problem> {
+    let deadline = arguments.deadline;
+    tokio::select! {
+        end = fetch(arguments, policy, part) => end,
+        () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
+    }
 }
 
 async fn deadline_expiry(deadline: Option<u64>) {
@@ -228,6 +267,7 @@ async fn save_part(part: Option<&SharedPart>) -> u64 {
 
 async fn fetch(
     arguments: Arguments,
+    policy: AddressPolicy,
     locked: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let address = Address::parse(&arguments.url, &arguments.schemes)?;
@@ -256,6 +296,7 @@ async fn fetch(
     progress.write(bytes, total);
     let client = Client::new(
         arguments.schemes,
+        policy,
         Duration::from_secs(arguments.silence),
         arguments.authorities,
     );

@@ -344,9 +344,8 @@ fn write_error(target: &Path, error: &io::Error) -> Problem {
             Problem::new(FetchReason::RepositoryFull, message)
         }
         ErrorKind::ReadOnlyFilesystem => {
-            let message = format!(
-                "{folder} is on a read-only volume ({error}); mount the volume of the image repository writable"
-            );
+            let message =
+                format!("{folder} is on a read-only volume ({error}); mount the volume writable");
             Problem::new(FetchReason::RepositoryNotWritable, message)
         }
         _ => {

@@ -1,6 +1,6 @@
 //! (pure) The error of a download.
 
-use crate::api::runner::fetch::FetchReason;
+use crate::api::runner::fetch::{FetchOutcome, FetchReason};
 use std::error::Error;
 use std::time::Duration;
 
@@ -23,6 +23,16 @@ impl Problem {
             reason,
             message: message.into(),
             retry_after: None,
+        }
+    }
+
+    /// The outcome of a download with this error, after which that many bytes are saved.
+    #[must_use]
+    pub fn outcome(self, bytes: u64) -> FetchOutcome {
+        FetchOutcome {
+            reason: self.reason,
+            message: self.message,
+            bytes,
         }
     }
 

@@ -1,6 +1,6 @@
-//! (io) Writes the progress of a download to standard output.
+//! (io) Writes the progress of a download or an import to standard output.
 
-use crate::api::runner::fetch::Progress;
+use crate::api::runner::fetch::{Phase, Progress};
 use std::io::Write;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -12,9 +12,15 @@ const LINE_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub struct ProgressWriter {
     last: Option<Instant>,
+    phase: Phase,
 }
 
 impl ProgressWriter {
+    /// A writer for the progress of this phase.
+    pub fn new(phase: Phase) -> Self {
+        Self { last: None, phase }
+    }
+
     /// Writes a line, unless the previous line is more recent than the interval.
     pub fn write(&mut self, bytes: u64, total: Option<u64>) {
         let now = Instant::now();
@@ -25,7 +31,12 @@ impl ProgressWriter {
             return;
         }
         self.last = Some(now);
-        let line = serde_json::to_string(&Progress { bytes, total }).unwrap_or_default();
+        let progress = Progress {
+            bytes,
+            total,
+            phase: self.phase,
+        };
+        let line = serde_json::to_string(&progress).unwrap_or_default();
         // The progress is optional: the download continues if no process reads it.
         let _ = writeln!(std::io::stdout(), "{line}");
     }

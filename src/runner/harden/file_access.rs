@@ -132,16 +132,32 @@ impl FileAccess {
         all
     }
 
-    /// Files of a download: the image repository and trusted certificates.
+    /// Files of a download: directories in which it creates files, and trusted certificates.
     pub fn of_fetch(
-        images: &Path,
+        directories: &[&Path],
         trusted: impl Iterator<Item = PathBuf>,
         termination: &Path,
     ) -> Vec<(PathBuf, Access)> {
         let mut all = Self::of_programs();
-        all.push((images.to_owned(), Access::Manage));
+        all.extend(
+            directories
+                .iter()
+                .map(|it| (PathBuf::from(it), Access::Manage)),
+        );
         all.extend(trusted.map(|path| (path, Access::Read)));
         all.push((termination.to_owned(), Access::Write));
+        all
+    }
+
+    /// Files of a program that converts the image `from` to the image `to`. It reads nothing else but itself and its libraries.
+    pub fn of_conversion(from: &Path, to: &Path) -> Vec<(PathBuf, Access)> {
+        let programs = PROGRAM_DIRS.map(|path| (path.into(), Access::Execute));
+        let mut all = Vec::from(programs);
+        all.push(("/etc/ld.so.cache".into(), Access::Read));
+        // The standard input.
+        all.push(("/dev/null".into(), Access::Read));
+        all.push((from.to_owned(), Access::Read));
+        all.push((to.to_owned(), Access::Write));
         all
     }
 

@@ -12,6 +12,7 @@ mod seccomp;
 
 pub use file_access::{Access, FileAccess, RunnerPaths};
 pub use landlock::{confine_process, run_confined};
+pub use seccomp::deny_sockets;
 
 use crate::runner::failure::Failure;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};

@@ -97,6 +97,23 @@ pub fn install() -> Result<(), seccompiler::Error> {
     seccompiler::apply_filter(&program)
 }
 
+/// Denies this thread and its children new sockets, and io_uring, which creates sockets without a system call, in addition to the filter of the process. It cannot be removed.
+///
+/// # Errors
+/// The kernel does not accept the filter.
+pub fn deny_sockets() -> Result<(), seccompiler::Error> {
+    let deny = SeccompAction::Errno(libc::EPERM as u32);
+    let calls = [
+        libc::SYS_socket,
+        libc::SYS_socketpair,
+        libc::SYS_io_uring_setup,
+    ];
+    let rules = calls.map(|number| (number, Vec::new())).into();
+    // The first filter denies the calls of other architectures.
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, deny, TargetArch::x86_64)?;
+    seccompiler::apply_filter(&BpfProgram::try_from(filter)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +131,16 @@ mod tests {
             [libc::SYS_unshare, libc::SYS_unshare | 0x4000_0000].map(syscall)
         });
         assert_eq!(denied.join().unwrap(), [(-1, Some(libc::EPERM)); 2]);
+    }
+
+    #[test]
+    fn sockets_and_io_uring_can_be_denied() {
+        let denied = std::thread::spawn(|| {
+            deny_sockets().unwrap();
+            let failure = std::net::UdpSocket::bind("127.0.0.1:0").unwrap_err();
+            assert_eq!(failure.raw_os_error(), Some(libc::EPERM));
+            syscall(libc::SYS_io_uring_setup)
+        });
+        assert_eq!(denied.join().unwrap(), (-1, Some(libc::EPERM)));
     }
 }

@@ -19,6 +19,7 @@ mod path_failure;
 mod pci_slots;
 mod record;
 mod recorded_disks;
+mod recorded_imports;
 mod screen;
 
 pub use cd_image::find_cd_image;
@@ -39,6 +40,7 @@ pub use instance::Instance;
 pub use pci_slots::testing;
 pub use pci_slots::{PciSlots, StandardDevice};
 pub use record::Screen;
+pub use recorded_imports::{ImportDecision, ImportTarget};
 
 use crate::api::runner::config::CloudInit;
 use crate::api::runner::identity::PodIdentity;

@@ -93,6 +93,19 @@ pub struct RecordedDisk {
     /// UID of its PVC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// The last import of an image onto it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub import: Option<RecordedImport>,
+}
+
+/// An import of an image onto a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecordedImport {
+    /// UID of the PVC. Empty outside of pods.
+    pub claim: String,
+    /// Whether the image file is complete.
+    pub is_complete: bool,
 }
 
 /// A generated `instance-id`.

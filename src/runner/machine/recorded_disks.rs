@@ -50,31 +50,63 @@ pub fn compare(
         recorded.claim = uid;
         // Nothing of another PVC was used, also if the image of another disk prevents this start.
         recorded.was_used &= !is_other;
+        let import = recorded.import.as_ref();
+        let import =
+            import.filter(|import| import.claim == recorded.claim.as_deref().unwrap_or_default());
+        let is_unfinished = import.is_some_and(|import| !import.is_complete);
+        let was_imported = import.is_some() || claim.is_some_and(|claim| claim.imported);
         // Only images with a size are created.
         let is_image = matches!(disk.source, Source::File(_)) && disk.size.is_some();
-        if is_image && recorded.was_used && !exists(path) {
-            changes.lost.get_or_insert_with(|| lost(path, claim));
-        }
+        let is_missing = is_image && !exists(path);
+        let failure = match recorded.was_used {
+            _ if is_unfinished => unfinished(path, claim),
+            true if is_missing => lost(path, claim, USED_BEFORE),
+            false if is_missing && was_imported => lost(path, claim, IMPORTED_BEFORE),
+            _ => continue,
+        };
+        changes.lost.get_or_insert(failure);
     }
     changes
 }
 
-/// The failure for a lost image file, with the way to accept the loss.
-fn lost(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
-    let accept = match claim {
+/// The causes of [`lost`].
+pub(super) const USED_BEFORE: &str = "the VM has used this image before";
+pub(super) const IMPORTED_BEFORE: &str = "an import has filled this image before";
+
+/// The failure for a disk whose import is not complete.
+fn unfinished(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
+    let discard = match claim {
         Some(claim) => format!(
-            "to start with an empty disk, set spec.vm.state to Stopped, wait for the status Stopped, delete PVC {:?}, and set spec.vm.state to \
-             Running",
+            "set spec.vm.state to Stopped, wait for the status Stopped, delete PVC {:?}, and set spec.vm.state to Running",
             claim.name
         ),
-        None => "to start with an empty disk, create a file of 0 bytes at the path of the image"
-            .to_owned(),
+        None => "remove the key `import` of the disk in machine.json".to_owned(),
     };
     Failure::new(
         EndReason::DataMissing,
         format!(
-            "the disk image {} does not exist, although the VM has used this image before; check that the volume of the \
-             image is mounted, or restore the image; {accept}",
+            "the import of the image onto the disk {} is not complete; restore the field `source` of the disk, so that the operator \
+             completes the import; to start with an empty disk, {discard}",
+            path.display()
+        ),
+    )
+}
+
+/// The failure for a lost image file, with the way to accept the loss.
+pub(super) fn lost(path: &Path, claim: Option<&ClaimIdentity>, cause: &str) -> Failure {
+    let accept = match claim {
+        Some(claim) => format!(
+            "to accept the loss, set spec.vm.state to Stopped, wait for the status Stopped, delete PVC {:?}, and set spec.vm.state to \
+             Running",
+            claim.name
+        ),
+        None => "to accept the loss, create a file of 0 bytes at the path of the image".to_owned(),
+    };
+    Failure::new(
+        EndReason::DataMissing,
+        format!(
+            "the disk image {} does not exist, or is empty, although {cause}; check that the volume of the image is mounted, or \
+             restore the image; {accept}",
             path.display()
         ),
     )
@@ -88,7 +120,7 @@ pub fn record_use(record: &mut Record, disks: &[Disk]) {
 }
 
 /// The recorded values of a disk. An earlier version recorded only its slot.
-fn entry<'a>(record: &'a mut Record, path: &Path) -> &'a mut RecordedDisk {
+pub(super) fn entry<'a>(record: &'a mut Record, path: &Path) -> &'a mut RecordedDisk {
     let path = path.display().to_string();
     let slots = record.pci.as_ref().map(|pci| &pci.slots);
     let was_used = slots.is_some_and(|slots| slots.contains_key(&disk_slot_name(&path)));
@@ -150,6 +182,7 @@ fn hashed_serial(name: &str, path: &Path) -> String {
 mod tests {
     use super::*;
     use crate::api::quantity::Bytes;
+    use crate::runner::machine::record::RecordedImport;
 
     const IMAGE: &str = "/disks/system-disk/disk.img";
 
@@ -165,6 +198,7 @@ mod tests {
         let claim = ClaimIdentity {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
+            imported: false,
         };
         [(IMAGE.to_owned(), claim)].into()
     }
@@ -200,6 +234,56 @@ mod tests {
     }
 
     #[test]
+    fn an_imported_disk_is_not_replaced_by_an_empty_one() {
+        let import = |claim: &str, is_complete| RecordedImport {
+            claim: claim.to_owned(),
+            is_complete,
+        };
+        // The recorded import, whether the operator knows of an import, whether the image file exists, and the refusal.
+        for (import, imported, exists, refusal) in [
+            (
+                Some(import("one", false)),
+                false,
+                true,
+                Some("is not complete"),
+            ),
+            (
+                Some(import("one", false)),
+                true,
+                false,
+                Some("is not complete"),
+            ),
+            (
+                Some(import("one", true)),
+                false,
+                false,
+                Some(IMPORTED_BEFORE),
+            ),
+            (Some(import("one", true)), true, true, None),
+            (Some(import("two", true)), false, false, None),
+            (Some(import("two", false)), false, false, None),
+            (
+                Some(import("two", false)),
+                true,
+                false,
+                Some(IMPORTED_BEFORE),
+            ),
+            (None, true, false, Some(IMPORTED_BEFORE)),
+            (None, true, true, None),
+        ] {
+            let mut record = Record::new("q35", false);
+            entry(&mut record, Path::new(IMAGE)).import = import.clone();
+            let mut claims = claims("one");
+            claims.get_mut(IMAGE).unwrap().imported = imported;
+            let lost = compare(&mut record, &image(), &claims, |_| exists).lost;
+            let message = lost.map(|failure| failure.message);
+            let expected = |message: &String| refusal.is_some_and(|part| message.contains(part));
+            assert_eq!(message.is_some(), refusal.is_some(), "{import:?}");
+            assert!(message.iter().all(expected), "{import:?}: {message:?}");
+        }
+    }
+
+    #[test]
     fn losses_of_two_images_are_accepted_one_after_the_other() {
         let disk = |n: u32| Disk {
             source: Source::File(format!("/disks/{n}/disk.img").into()),
@@ -213,7 +297,11 @@ mod tests {
                 let (name, uid) = (format!("claim-{uid}"), uid.to_owned());
                 (
                     disk.source.path().display().to_string(),
-                    ClaimIdentity { name, uid },
+                    ClaimIdentity {
+                        name,
+                        uid,
+                        imported: false,
+                    },
                 )
             };
             let claims = disks.iter().zip(uids).map(claim).collect();

@@ -4,6 +4,7 @@ use super::generated::{made, stored};
 use super::root;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::ResourceExt;
 use serde_json::Value;
 use vm_operator::api::vm::names;
 
@@ -83,13 +84,21 @@ fn without_what_a_tap_needs(pod: &mut Pod) {
 
 #[test]
 fn no_vm_gets_a_pod_that_is_not_restricted() {
-    let (mut repositories, mut taps, mut fetches) = (0, 0, 0);
+    let (mut repositories, mut taps, mut fetches, mut imports) = (0, 0, 0, 0);
     for spec in stored() {
         let Ok(objects) = made(spec.clone()) else {
             continue;
         };
         let mut pod = objects.pod;
-        if has_tap(&spec) {
+        if pod.annotations().contains_key(names::ANNOTATION_IMPORTS) {
+            imports += 1;
+            let spec = pod.spec.as_ref().unwrap();
+            let account = spec.service_account_name.as_ref();
+            assert_eq!(
+                (spec.automount_service_account_token, account),
+                (Some(false), None)
+            );
+        } else if has_tap(&spec) {
             without_what_a_tap_needs(&mut pod);
             taps += 1;
         }
@@ -127,8 +136,8 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
         }
     }
     assert!(
-        repositories > 5 && taps > 5,
-        "the repository is used by {repositories}, taps by {taps}"
+        repositories > 5 && taps > 5 && imports > 5,
+        "the repository is used by {repositories}, taps by {taps}, imports by {imports}"
     );
     assert!(fetches > 5, "only {fetches} fetch");
 }

@@ -143,7 +143,12 @@ fn names_in_table(section: &str) -> Vec<String> {
 #[test]
 fn the_table_of_deviations_has_each_difference_and_no_other() {
     let mut found = BTreeSet::new();
-    for spec in stored() {
+    for mut spec in stored() {
+        // The Java VM-Operator has no images of disks. An import pod comes before the pod that is compared.
+        let disks = spec.pointer_mut("/vm/disks").and_then(Value::as_array_mut);
+        if let Some(disks) = disks {
+            disks.retain(|disk| disk["source"].is_null());
+        }
         let Some(ours) = ours(&spec) else { continue };
         let theirs = reference_objects::of(&vm_of(spec).vm);
         for (kind, object) in &ours {

@@ -160,6 +160,10 @@ fn apply_node_step(w: &mut World, step: Step) -> Option<()> {
             spend(&mut w.left.power_offs)?;
             w.set_local(node, pod, Local::PoweredOff);
         }
+        Step::CompletesTheImport { node, pod } => {
+            w.filled = true;
+            w.set_local(node, pod, Local::PoweredOff);
+        }
         Step::LosesItsLink(node) => {
             holds(w.nodes[node].linked)?;
             spend(&mut w.left.losses)?;
@@ -213,6 +217,7 @@ fn apply_people_step(w: &mut World, step: Step) -> Option<()> {
                 reported_restart: 0,
                 past: Past::default(),
                 made_of: 0,
+                imported: false,
             });
         }
         Step::UserSpoilsOrMendsTheSpec => {

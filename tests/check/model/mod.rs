@@ -62,6 +62,7 @@ const ONE: Setting = Setting {
     attaches_twice: true,
     guest_shutdown_stops: false,
     fetches: false,
+    imports: false,
     starts_stopped: false,
     taken_once_changed: false,
     budget: NONE,
@@ -150,6 +151,34 @@ const SETTINGS: &[Setting] = &[
             restarts: 1,
             ..NONE
         },
+        ..ONE
+    },
+    Setting {
+        name: "import",
+        imports: true,
+        budget: Budget {
+            crashes: 1,
+            toggles: 1,
+            kills: 1,
+            ..NONE
+        },
+        pods: 4,
+        ..ONE
+    },
+    Setting {
+        name: "import, lost node",
+        imports: true,
+        budget: Budget {
+            losses: 1,
+            changes: 1,
+            ..NONE
+        },
+        ..ONE
+    },
+    Setting {
+        name: "import, two operators",
+        imports: true,
+        operators: 2,
         ..ONE
     },
     Setting {
@@ -381,6 +410,16 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
         Mutation::MakesAPodOfAnUnusableSpec,
         "unusable spec",
         "a VM with an invalid spec starts",
+    ),
+    (
+        Mutation::StartsBeforeTheImport,
+        "import",
+        "a VM starts before its disk has its image",
+    ),
+    (
+        Mutation::ForgetsTheImport,
+        "import",
+        "a pod is deleted before its exit is recorded",
     ),
     (
         Mutation::EndsALivingPod,

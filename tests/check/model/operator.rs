@@ -6,11 +6,13 @@ use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::api::vm::{POD_DELETED, names};
+use vm_operator::api::vm::{POD_DELETED, UsedVolume, names};
 use vm_operator::controllers::vm::decide::{Decision, DeleteReason, WaitFor, decide};
+use vm_operator::controllers::vm::import;
 use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
 use vm_operator::controllers::vm::pod::restart;
 use vm_operator::controllers::vm::report;
+use vm_operator::controllers::vm::volumes::RecordedVolume;
 use vm_operator::k8s::views::PodView;
 
 /// A mutation of a rule, which the checker must find.
@@ -25,6 +27,8 @@ pub enum Mutation {
     MakesAPodWithinThePause,
     MakesAPodWithoutItsImage,
     MakesAPodOfAnUnusableSpec,
+    StartsBeforeTheImport,
+    ForgetsTheImport,
     EndsALivingPod,
     IgnoresRestarts,
     RestartsAgainAndAgain,
@@ -51,6 +55,8 @@ pub struct Known {
     pub vm: Vm,
     pub pod: Option<Pod>,
     pub image: bool,
+    /// Whether the disk has an image that must be imported first.
+    pub imports: bool,
     /// Whether the backoff after the last exit has not expired.
     pub early: bool,
     pub guest_shutdown_stops: bool,
@@ -61,7 +67,10 @@ pub struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     Nothing,
-    Create,
+    /// Whether the pod only imports.
+    Create {
+        imports: bool,
+    },
     /// Whether the deletion is allowed only while the pod has not run.
     Delete {
         pod: Uid,
@@ -76,6 +85,7 @@ pub struct Decided {
     /// The status to write afterwards.
     pub past: Past,
     pub reported_restart: u8,
+    pub imported: bool,
 }
 
 /// Decides, and records the decision.
@@ -113,14 +123,21 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
     let observed = observed(known);
     let decision = mutated(&observed, known, mutation);
     let what = match &decision {
-        Decision::Create => What::Create,
+        Decision::Create => What::Create {
+            imports: mutation != Some(Mutation::StartsBeforeTheImport)
+                && import::due(&observed).is_some(),
+        },
         Decision::Delete { uid, why } => What::Delete {
             pod: uid.parse().unwrap(),
             outdated: *why == DeleteReason::Outdated,
         },
         Decision::StopAfterShutdown => What::StopVm,
-        Decision::Keep | Decision::Remember(_) | Decision::Wait(_) => What::Nothing,
+        Decision::Keep
+        | Decision::Remember(_)
+        | Decision::RecordImport { .. }
+        | Decision::Wait(_) => What::Nothing,
     };
+    let records = matches!(decision, Decision::RecordImport { .. });
     let past = report::restarts(&observed, &decision).map(|past| Past {
         pod: past.pod_uid.parse().unwrap(),
         lost: if past.reason == POD_DELETED {
@@ -135,16 +152,22 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
         what,
         past: past.unwrap_or_default(),
         reported_restart,
+        imported: known.vm.imported || records,
     }
 }
 
 /// The decision of the operator.
 fn real(observed: &Observed, known: Known) -> Decision {
     let medium = (!known.image).then_some(now());
-    let made_of = || Some(known.vm.made_of.to_string());
+    let made_of = || Some(template(known.vm.made_of, import::due(observed).is_some()));
     decide(observed, known.vm.valid)
         .unless_boot_image_is_missing(medium)
         .unless_outdated(observed, made_of)
+}
+
+/// The template of a pod.
+fn template(made_of: u8, imports: bool) -> String {
+    format!("{made_of} {imports}")
 }
 
 fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Decision {
@@ -213,6 +236,7 @@ fn mutated(observed: &Observed, known: Known, mutation: Option<Mutation>) -> Dec
             known,
         ),
         (M::TakesACrashForAPowerOff, Decision::Remember(_)) => Decision::StopAfterShutdown,
+        (M::ForgetsTheImport, Decision::RecordImport { .. }) => delete(DeleteReason::Ended),
         (M::ForgetsHowAPodEnded, Decision::Remember(_)) => delete(DeleteReason::Ended),
         (M::RemovesADeadPodWithinThePause, Decision::Wait(WaitFor::Pause { .. })) if has_ended => {
             delete(DeleteReason::Ended)
@@ -262,10 +286,12 @@ fn observed(known: Known) -> Observed {
         vm,
         pod,
         early,
+        imports,
         guest_shutdown_stops,
         deleted_by_operator,
         ..
     } = known;
+    let imported = vm.imported;
     let end = now()
         .checked_sub(SignedDuration::from_hours(if early { 0 } else { 1 }))
         .unwrap();
@@ -284,20 +310,34 @@ fn observed(known: Known) -> Observed {
         "metadata": {"name": "vm", "namespace": "ns", "uid": format!("vm-{}", vm.uid), "resourceVersion": "1"},
         "spec": {
             "guestShutdownStops": guest_shutdown_stops,
-            "vm": {"state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart)},
+            "vm": {
+                "state": if vm.running { "Running" } else { "Stopped" }, "restartRequest": request(vm.restart),
+                "disks": if imports { json!([{"volumeClaimTemplate": {}, "source": {"http": {"url": "https://h/i"}}}]) } else { json!([]) },
+            },
         },
         "status": {"observedGeneration": 1, "restarts": past, "observedRestartRequest": request(vm.reported_restart)},
     });
+    let present = json!({"metadata": {"name": "vm-disk-0", "uid": "claim"}});
+    let recorded = RecordedVolume {
+        volume: UsedVolume {
+            claim_name: "vm-disk-0".to_owned(),
+            uid: "claim".to_owned(),
+            imported,
+        },
+        present: Some(Arc::new(serde_json::from_value(present).unwrap())),
+        evidence: None,
+    };
     Observed {
         vm: Arc::new(serde_json::from_value(vm).unwrap()),
         config_map: None,
         pod: pod.map(|pod| Arc::new(view(pod))),
         deleted_by_operator,
         claims: BTreeMap::new(),
-        recorded: Vec::new(),
+        recorded: Some(recorded).filter(|_| imports).into_iter().collect(),
         name_conflicts: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
+        import_progress: None,
         images_missing: Duration::ZERO,
         display_secret: None,
         warnings: BTreeMap::new(),
@@ -317,6 +357,9 @@ fn view(pod: Pod) -> PodView {
         Phase::Ended => {
             json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"QemuCrashed"}"#)})
         }
+        Phase::PoweredOff if pod.imports => {
+            json!({"phase": "Succeeded", "containerStatuses": ended(r#"{"reason":"Fetched"}"#)})
+        }
         Phase::PoweredOff => {
             json!({"phase": "Failed", "containerStatuses": ended(r#"{"reason":"GuestShutdown","byGuest":true}"#)})
         }
@@ -325,7 +368,11 @@ fn view(pod: Pod) -> PodView {
         "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": "vm", "uid": format!("vm-{}", pod.owner),
         "controller": true,
     });
-    let mut annotations = json!({names::ANNOTATION_TEMPLATE_HASH: pod.made_of.to_string()});
+    let mut annotations =
+        json!({names::ANNOTATION_TEMPLATE_HASH: template(pod.made_of, pod.imports)});
+    if pod.imports {
+        annotations[names::ANNOTATION_IMPORTS] = "vm-disk-0".into();
+    }
     if pod.restart > 0 {
         annotations[names::ANNOTATION_RESTART_REQUEST] = pod.restart.to_string().into();
     }

@@ -29,6 +29,7 @@ pub enum Step {
     RemovesThePod(usize),
     QemuCrashes { node: usize, pod: Uid },
     GuestPowersOff { node: usize, pod: Uid },
+    CompletesTheImport { node: usize, pod: Uid },
     LosesItsLink(usize),
     GetsItsLinkBack(usize),
     LosesItsPowerForAMoment(usize),
@@ -81,6 +82,13 @@ pub fn of_node(node: usize, world: &World) -> Vec<Step> {
     for pod in 1..=world.pods_made {
         match world.local(node, pod) {
             Local::Known => steps.extend([S::StartsQemu { node, pod }, S::EndsQemu { node, pod }]),
+            Local::Up if world.imports(pod) => {
+                steps.extend([
+                    S::EndsQemu { node, pod },
+                    S::QemuCrashes { node, pod },
+                    S::CompletesTheImport { node, pod },
+                ]);
+            }
             Local::Up => {
                 steps.extend([
                     S::EndsQemu { node, pod },

@@ -136,7 +136,8 @@ impl Steps<'_> {
             }
             Step::StartsQemu { node, pod } => {
                 self.start(&mut w, node, pod)?;
-                None
+                let runs = w.local(node, pod) == Local::Up && !w.imports(pod);
+                (runs && !w.filled).then_some("a VM starts before its disk has its image")
             }
             step => {
                 apply_external_step(&mut w, step)?;
@@ -160,6 +161,7 @@ impl Steps<'_> {
             vm,
             pod: me.pod,
             image: w.image,
+            imports: self.setting.imports,
             early,
             guest_shutdown_stops,
             deleted_by_operator,
@@ -183,16 +185,20 @@ impl Steps<'_> {
             version: vm.version,
             past: decided.past,
             reported_restart: decided.reported_restart,
+            imported: decided.imported,
         };
-        let status = Some(status)
-            .filter(|_| (decided.past, decided.reported_restart) != (vm.past, vm.reported_restart));
+        let status = Some(status).filter(|_| {
+            (decided.past, decided.reported_restart, decided.imported)
+                != (vm.past, vm.reported_restart, vm.imported)
+        });
         let (request, next) = match decided.what {
             What::Nothing => (status?, None),
-            What::Create => (
+            What::Create { imports } => (
                 Request::Create {
                     owner: vm.uid,
                     restart: vm.restart,
                     made_of: vm.made_of,
+                    imports,
                 },
                 status,
             ),
@@ -229,13 +235,17 @@ impl Steps<'_> {
                 pod: me.pod.map_or(0, |pod| pod.uid),
                 outdated: true,
             };
-        let acts = decided.what == What::Create
-            || matches!(decided.what, What::Delete { .. }) && vm.running && !outdated;
+        let creates = matches!(decided.what, What::Create { .. });
+        let acts = creates
+            || matches!(decided.what, What::Delete { .. })
+                && vm.running
+                && !outdated
+                && me.pod.is_none_or(|pod| !pod.imports);
         Some(if early && acts && !is_restart {
             Some("the pause after an end was not kept")
-        } else if decided.what == What::Create && !w.image {
+        } else if creates && !w.image {
             Some("a VM starts without the image that it boots from")
-        } else if decided.what == What::Create && !vm.valid {
+        } else if creates && !vm.valid {
             Some("a VM with an invalid spec starts")
         } else if decided.past != vm.past
             && decided.past.pod != 0
@@ -293,6 +303,7 @@ impl Steps<'_> {
                 owner,
                 restart,
                 made_of,
+                imports,
             } => {
                 match w.pod {
                     Some(pod) if !by_chance => {
@@ -316,8 +327,10 @@ impl Steps<'_> {
                     ending,
                     restart,
                     made_of,
+                    imports,
                 };
                 w.pod = Some(pod);
+                w.import_pods |= u8::from(imports) << uid;
                 Some((answer(Some(pod), true), self.made(w)))
             }
             Request::Delete { vm, pod, version } => {
@@ -351,13 +364,17 @@ impl Steps<'_> {
                 version,
                 past,
                 reported_restart,
+                imported,
             } => {
                 if w.vm
                     .is_none_or(|found| (found.uid, found.version) != (vm, version))
                 {
                     return Some((None, None));
                 }
-                w.change_vm(|vm| (vm.past, vm.reported_restart) = (past, reported_restart));
+                w.change_vm(|vm| {
+                    (vm.past, vm.reported_restart, vm.imported) =
+                        (past, reported_restart, imported);
+                });
                 Some((w.vm.map(Answer::Vm), None))
             }
         }
@@ -382,13 +399,24 @@ impl Steps<'_> {
             losses,
             outages,
             forced,
+            kills,
+            given_up,
             ..
         } = self.setting.budget;
         let left = &w.left;
+        let imports = w.pod.is_some_and(|pod| pod.imports);
         let accident = (left.crashes, left.losses, left.outages, left.forced)
             != (crashes, losses, outages, forced);
         if self.setting.starts_stopped && self.is_unrequested(w) {
             Some("a VM starts without a request")
+        } else if imports
+            && w.filled
+            && self.setting.operators == 1
+            && (losses, left.kills, left.given_up) == (0, kills, given_up)
+            && self.is_unrequested(w)
+        {
+            // A late request of another operator creates one, too. It finds the image on the disk.
+            Some("a disk with its image gets another import pod")
         } else if self.setting.guest_shutdown_stops
             && left.power_offs < power_offs
             && !accident
@@ -411,6 +439,12 @@ impl Steps<'_> {
             None
         } else if pod.phase == Phase::Pending && self.setting.budget.changes > w.left.changes {
             // It has not run yet, and its template has changed.
+            None
+        } else if pod.imports
+            && w.vm
+                .is_some_and(|vm| vm.imported || vm.made_of != pod.made_of)
+        {
+            // A late request has created it after the import, or its template has changed.
             None
         } else if !pod.phase.has_ended() {
             Some("a pod that runs and should run is deleted")

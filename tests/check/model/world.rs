@@ -29,6 +29,8 @@ pub struct Vm {
     pub past: Past,
     /// The pod template.
     pub made_of: u8,
+    /// Whether the status records that the image is on the disk.
+    pub imported: bool,
 }
 
 /// The exit of the last pod.
@@ -46,7 +48,7 @@ pub enum Phase {
     Running,
     /// The pod failed.
     Ended,
-    /// The guest powered itself off.
+    /// The guest powered itself off, or the import is complete.
     PoweredOff,
 }
 
@@ -69,6 +71,8 @@ pub struct Pod {
     /// The restart request for which it was created.
     pub restart: u8,
     pub made_of: u8,
+    /// Whether it only imports the image onto the disk.
+    pub imports: bool,
 }
 
 /// A request to the API server.
@@ -78,6 +82,7 @@ pub enum Request {
         owner: Uid,
         restart: u8,
         made_of: u8,
+        imports: bool,
     },
     /// With the required version of the pod, if there is one.
     Delete {
@@ -94,6 +99,7 @@ pub enum Request {
         version: u8,
         past: Past,
         reported_restart: u8,
+        imported: bool,
     },
 }
 
@@ -241,6 +247,10 @@ pub struct World {
     pub pods_made: Uid,
     /// Whether the image that the guest boots from exists.
     pub image: bool,
+    /// Whether the disk has its image.
+    pub filled: bool,
+    /// The pods that only import, one bit for each UID.
+    pub import_pods: u8,
     pub nodes: [Node; NODES],
     pub operators: [Operator; OPERATORS],
     pub left: Budget,
@@ -259,6 +269,8 @@ pub struct Setting {
     pub guest_shutdown_stops: bool,
     /// Whether the image that the guest boots from must be downloaded first.
     pub fetches: bool,
+    /// Whether the disk has an image that must be imported first.
+    pub imports: bool,
     pub starts_stopped: bool,
     /// Whether no node accepts the pod until it was changed.
     pub taken_once_changed: bool,
@@ -279,6 +291,7 @@ impl World {
             reported_restart: 0,
             past: Past::default(),
             made_of: 0,
+            imported: false,
         };
         let operator = Operator {
             vm: Some(vm),
@@ -296,6 +309,8 @@ impl World {
             pod: None,
             pods_made: 0,
             image: !setting.fetches,
+            filled: !setting.imports,
+            import_pods: 0,
             nodes: [Node {
                 linked: true,
                 pods: [Local::Nothing; PODS],
@@ -323,6 +338,10 @@ impl World {
                     .map(move |_| n)
             })
             .collect()
+    }
+
+    pub fn imports(&self, pod: Uid) -> bool {
+        self.import_pods & (1 << pod) != 0
     }
 
     pub fn local(&self, node: usize, pod: Uid) -> Local {

@@ -372,6 +372,11 @@ fn disks() -> BoxedStrategy<Value> {
     ];
     let disk = prop_oneof![
         2 => (claim(), option::of(name)).prop_map(|(claim, name)| (claim, name, None)),
+        // An image can be imported onto a file only.
+        1 => string_regex("https?://[a-z]{1,9}[.]example/[a-z/.]{1,30}").unwrap().prop_map(|url| {
+            let claim = json!({"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}});
+            (json!({"claim": claim, "source": {"http": {"url": url}}}), None, None)
+        }),
         1 => image.prop_map(|image| (Value::Null, None, Some(image))),
     ];
     let order = (0..100i64, vec(any::<bool>(), 12));
@@ -385,6 +390,9 @@ fn disks() -> BoxedStrategy<Value> {
                     Some(image) => {
                         cds += 1;
                         json!({"cdrom": {"image": image}})
+                    }
+                    None if claim["source"].is_object() => {
+                        json!({"volumeClaimTemplate": claim["claim"], "source": claim["source"]})
                     }
                     None => json!({"volumeClaimTemplate": claim}),
                 };

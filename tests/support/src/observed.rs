@@ -21,6 +21,7 @@ pub fn observed_without_children(vm: VirtualMachine) -> Observed {
         warnings: BTreeMap::new(),
         image_repository: None,
         fetches: BTreeMap::new(),
+        import_progress: None,
         images_missing: Duration::ZERO,
         display_secret: None,
         service: None,

@@ -15,6 +15,8 @@ pub enum ReadyReason {
     Stopped,
     /// All objects are created; the pod or QEMU is starting.
     Starting,
+    /// The image of a disk is being downloaded or converted. The VM starts when the import is complete.
+    ImportingDisk,
     /// The guest is being shut down.
     Stopping,
     /// The VM object is being deleted and has no pod. Finalizers delay the deletion.
@@ -228,6 +230,44 @@ pub enum ReadyReason {
         message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
     )]
     DiskError,
+    /// The image of a disk is larger than its volume.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "use a larger PVC: set spec.vm.state to Stopped, delete the PVC, correct the size of the disk, and start the VM"
+    )]
+    ImageTooLarge,
+    /// The image of a disk is neither a raw image nor a qcow2 image. It can be a web page or an archive.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "correct the URL, or convert the image with the command that the message names"
+    )]
+    FormatNotSupported,
+    /// The image of a disk is damaged, or has a feature that is refused, such as a backing file or encryption.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "convert the image to a qcow2 image without this feature (qemu-img convert -O qcow2)"
+    )]
+    ImageRefused,
+    /// The URL of an image leads to a loopback, link-local, unspecified or multicast address.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "use the URL of a server with another address"
+    )]
+    AddressRefused,
+    /// A disk with a source has contents that this VM has not written. They are not overwritten.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "remove spec.vm.disks[].source to use the contents. Or set spec.vm.state to Stopped, delete the PVC, and start \
+            the VM"
+    )]
+    DiskNotEmpty,
+    /// The import of an image fails for another reason, and another attempt cannot succeed.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "correct the cause that the message names. The operator tries again after a change of the VM's spec, of its \
+            configuration, or of spec.vm.restartRequest"
+    )]
+    ImportFailed,
     /// The download of the CD image from which the VM boots fails.
     #[strum(
         detailed_message = "condition `MediaFetched`: see the table below",
@@ -255,7 +295,12 @@ impl ReadyReason {
     pub fn is_problem(self) -> bool {
         !matches!(
             self,
-            Self::Running | Self::Stopped | Self::Starting | Self::Stopping | Self::Deleting
+            Self::Running
+                | Self::Stopped
+                | Self::Starting
+                | Self::ImportingDisk
+                | Self::Stopping
+                | Self::Deleting
         )
     }
 }

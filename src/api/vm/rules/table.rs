@@ -387,6 +387,21 @@ pub const RULES: &[Rule] = &[
         "set either volumeClaimTemplate or cdrom",
     ),
     value(
+        "spec.vm.disks[]",
+        "!has(self.source) || has(self.volumeClaimTemplate)",
+        "has a source, but no volumeClaimTemplate; remove the source, because it fills the PVC of a disk",
+    ),
+    value(
+        "spec.vm.disks[].source",
+        "has(self.http)",
+        "has no image; set http",
+    ),
+    value(
+        "spec.vm.disks[].source.http.url",
+        concat!("self.matches(r'", url_pattern!(), "')"),
+        "is not a URL that can be downloaded; use http:// or https://, and a host without user and password",
+    ),
+    value(
         "spec.vm.disks[].bootindex",
         "self >= 0 && self <= 2147483647",
         "must be a position in the boot order from 0 to 2147483647; omit the field for no position",
@@ -567,6 +582,7 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.disks", Limit::Items(29)),
     ("spec.vm.disks[].cdrom.checksum", Limit::Length(71)),
     ("spec.vm.disks[].cdrom.image", Limit::Length(4096)),
+    ("spec.vm.disks[].source.http.url", Limit::Length(2048)),
     (
         "spec.vm.disks[].volumeClaimTemplate.metadata.name",
         Limit::Length(64),

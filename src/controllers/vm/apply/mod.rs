@@ -109,7 +109,11 @@ pub(super) async fn end_pod(
                 resource_version,
                 ..only_uid(uid)
             };
-            let grace = Some(observed.vm.spec.grace_period());
+            // An import pod has no guest, and its own short period.
+            let has_guest = observed
+                .own_pod()
+                .is_some_and(|pod| pod.import_claim().is_none());
+            let grace = has_guest.then(|| observed.vm.spec.grace_period());
             writer
                 .delete::<Pod, _>(&ctx.caches.pods, &observed.name(), unchanged, grace)
                 .await?;
@@ -161,7 +165,9 @@ async fn update_pod(
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Vec<DesiredCondition>, Error> {
-    let Some(pod) = observed.own_pod() else {
+    let pod = observed.own_pod();
+    // The resources of an import pod do not change, and it has no configuration.
+    let Some(pod) = pod.filter(|pod| pod.import_claim().is_none()) else {
         return Ok(Vec::new());
     };
     let (requested, resources) = pod_resize::apply(&objects.pod, pod, observed, ctx).await?;

@@ -1,5 +1,6 @@
 //! Tests of the module's table, by row and in all combinations.
 
+mod imports;
 mod table;
 
 use crate::api::VirtualMachine;
@@ -372,6 +373,7 @@ proptest! {
             Decision::Delete { uid, .. } => prop_assert!(present && own && !ending && uid == "pod-uid"),
             Decision::StopAfterShutdown => prop_assert!(stops && by_guest && own && wanted == "Running"),
             Decision::Remember(_) => prop_assert!(present && own && wanted == "Running"),
+            Decision::RecordImport { .. } => prop_assert!(false, "the pod imports nothing"),
             Decision::Keep | Decision::Wait(_) => {}
         }
     }

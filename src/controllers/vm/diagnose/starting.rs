@@ -78,6 +78,7 @@ pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<
             .iter()
             .any(|reason| it.reason == reason.as_str())
     }) || pod.status.phase != "Running"
+        || pod.import_claim().is_some()
         || pod.has_ended()
     {
         return None;

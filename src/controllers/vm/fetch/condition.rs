@@ -56,7 +56,7 @@ fn message_of(fetch: &Fetch) -> String {
     }
 }
 
-fn progress_message(Progress { bytes, total }: Progress, url: &str) -> String {
+fn progress_message(Progress { bytes, total, .. }: Progress, url: &str) -> String {
     match total.filter(|total| *total > 0) {
         Some(total) => {
             let percent = u128::from(bytes.min(total)) * 100 / u128::from(total);
@@ -99,6 +99,13 @@ pub(super) fn condition_reason(reason: FetchReason) -> ConditionReason {
         FetchReason::RepositoryFull => ConditionReason::RepositoryFull,
         FetchReason::DeadlineExceeded => ConditionReason::DeadlineExceeded,
         FetchReason::Interrupted => ConditionReason::Interrupted,
-        FetchReason::Unknown => ConditionReason::FetchPodFailed,
+        // All but the first are reasons of imports onto disks only.
+        FetchReason::Unknown
+        | FetchReason::FormatNotSupported
+        | FetchReason::ImageRefused
+        | FetchReason::AddressRefused
+        | FetchReason::DiskNotEmpty
+        | FetchReason::DataMissing
+        | FetchReason::DiskInUse => ConditionReason::FetchPodFailed,
     }
 }

@@ -29,4 +29,4 @@ pub mod sweep;
 
 pub use condition::condition;
 pub use media::{Media, media};
-pub use state::{Attempt, Fetch, State, Step, download_state};
+pub use state::{Attempt, Fetch, PROGRESS_INTERVAL, State, Step, download_state};

@@ -3,9 +3,11 @@
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::fetch::state::PROGRESS_INTERVAL;
-use crate::controllers::vm::images::{ObservedDownload, is_download_pod};
+use crate::controllers::vm::images::is_download_pod;
 use crate::controllers::vm::observe::Observed;
+use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::LogParams;
 use std::time::Duration;
@@ -13,47 +15,63 @@ use std::time::Duration;
 /// Timeout of a read of the log, so that a node that does not answer does not delay the reconcile.
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Adds the progress of running downloads to the observation. If a log cannot be read, the last known progress remains.
+/// Adds the progress of running downloads and of a running import to the observation. If a log cannot be read, the last known progress
+/// remains.
 pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
     let now = observed.now;
     for (name, download) in &mut observed.fetches {
-        if !is_running(download) {
-            ctx.download_progress.retain(|pod| pod != name);
-            continue;
-        }
-        let (known, is_recent) = ctx.download_progress.get(name, now, PROGRESS_INTERVAL);
-        download.progress = known;
-        if is_recent {
-            continue;
-        }
-        let api: Api<Pod> = Api::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace);
-        let last_line = LogParams {
-            tail_lines: Some(1),
-            ..LogParams::default()
-        };
-        match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_line)).await {
-            Ok(Ok(log)) => download.progress = Progress::last(&log).or(known),
-            Ok(Err(error)) => {
-                tracing::debug!(
-                    pod = name, %error,
-                    "cannot read the log of a download pod; the VM's status retains the last known progress"
-                );
-            }
-            Err(_) => tracing::debug!(
-                pod = name,
-                "reading the log of a download pod took longer than {LOG_TIMEOUT:?}; the VM's status retains the last known progress"
-            ),
-        }
-        ctx.download_progress.insert(name, now, download.progress);
+        let pod = download.pod.as_deref().filter(|pod| is_download_pod(pod));
+        download.progress = read_pod(name, pod, now, ctx).await;
+    }
+    let import = observed.own_pod().cloned();
+    let import = import.filter(|pod| pod.import_claim().is_some());
+    if let Some(pod) = import {
+        observed.import_progress = read_pod(&observed.name(), Some(&pod), now, ctx).await;
     }
     observed
 }
 
-fn is_running(download: &ObservedDownload) -> bool {
-    download.pod.as_deref().is_some_and(|pod| {
-        is_download_pod(pod)
-            && pod.status.phase == "Running"
-            && !pod.has_ended()
-            && pod.metadata.deletion_timestamp.is_none()
-    })
+/// The progress of a pod, if it runs.
+async fn read_pod(
+    name: &str,
+    pod: Option<&PodView>,
+    now: Timestamp,
+    ctx: &Context,
+) -> Option<Progress> {
+    if !pod.is_some_and(is_running) {
+        ctx.download_progress.retain(|pod| pod != name);
+        return None;
+    }
+    let (known, is_recent) = ctx.download_progress.get(name, now, PROGRESS_INTERVAL);
+    if is_recent {
+        return known;
+    }
+    let api: Api<Pod> = Api::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace);
+    let last_line = LogParams {
+        tail_lines: Some(1),
+        ..LogParams::default()
+    };
+    let progress = match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_line)).await {
+        Ok(Ok(log)) => Progress::last(&log).or(known),
+        Ok(Err(error)) => {
+            tracing::debug!(
+                pod = name, %error,
+                "cannot read the log of a download pod; the VM's status retains the last known progress"
+            );
+            known
+        }
+        Err(_) => {
+            tracing::debug!(
+                pod = name,
+                "reading the log of a download pod took longer than {LOG_TIMEOUT:?}; the VM's status retains the last known progress"
+            );
+            known
+        }
+    };
+    ctx.download_progress.insert(name, now, progress);
+    progress
+}
+
+fn is_running(pod: &PodView) -> bool {
+    pod.status.phase == "Running" && !pod.has_ended() && pod.metadata.deletion_timestamp.is_none()
 }

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// Seconds from the deadline of the program, which exits with a message, until the deadline of the pod, which has none.
 const DEADLINE_MARGIN_SECONDS: u64 = 120;
-const GRACE_PERIOD_SECONDS: i64 = 10;
+pub(super) const GRACE_PERIOD_SECONDS: i64 = 10;
 /// Volume and file of the configured certificate authorities.
 const AUTHORITIES: &str = "authorities";
 const AUTHORITIES_FILE: &str = "ca.crt";
@@ -73,14 +73,8 @@ fn container(
     settings: &settings::Reconciler,
 ) -> Container {
     let fetch = &settings.image_repository.fetch;
-    let arguments = request(remote, fetch).arguments();
-    let proxies = |name: &String| EnvFromSource {
-        secret_ref: Some(SecretEnvSource {
-            name: name.clone(),
-            optional: None,
-        }),
-        ..EnvFromSource::default()
-    };
+    let request = fetch_request(&remote.url, remote.path(), remote.sha256.clone(), fetch);
+    let arguments = request.arguments();
     Container {
         name: remote.pod_name(),
         image: Some(settings.runner_image.source.clone()),
@@ -89,18 +83,36 @@ fn container(
         resources: Some(resources()),
         security_context: Some(restricted()),
         env: environment(fetch),
-        env_from: fetch.proxy_secret.as_ref().map(|name| vec![proxies(name)]),
+        env_from: proxies(fetch),
         volume_mounts: Some(volume_mounts),
         ..Container::default()
     }
 }
 
-fn request(remote: &RemoteImage, fetch: &FetchSettings) -> Request {
+/// The variables of the configured Secret with proxies.
+pub(super) fn proxies(fetch: &FetchSettings) -> Option<Vec<EnvFromSource>> {
+    let secret = fetch.proxy_secret.as_ref()?;
+    Some(vec![EnvFromSource {
+        secret_ref: Some(SecretEnvSource {
+            name: secret.clone(),
+            optional: None,
+        }),
+        ..EnvFromSource::default()
+    }])
+}
+
+/// The download of that URL with the configured limits.
+pub(super) fn fetch_request(
+    url: &str,
+    to: String,
+    sha256: Option<String>,
+    fetch: &FetchSettings,
+) -> Request {
     let authorities = fetch.authorities.config_map.as_ref();
     Request {
-        url: remote.url.clone(),
-        to: remote.path(),
-        sha256: remote.sha256.clone(),
+        url: url.to_owned(),
+        to,
+        sha256,
         max_bytes: Some(fetch.max_size.0),
         deadline: Some(fetch.deadline),
         schemes: fetch.schemes.clone(),
@@ -113,13 +125,7 @@ fn authorities_dir() -> String {
 }
 
 /// The image repository, and the certificate authorities if they are configured.
-fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<VolumeMount>) {
-    let mount = |name: &str, mount_path: String| VolumeMount {
-        name: name.to_owned(),
-        mount_path,
-        read_only: (name == AUTHORITIES).then_some(true),
-        ..VolumeMount::default()
-    };
+fn volumes(authorities: &Authorities) -> (Vec<Volume>, Vec<VolumeMount>) {
     let claim = PersistentVolumeClaimVolumeSource {
         claim_name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
         read_only: None,
@@ -129,40 +135,57 @@ fn volumes(Authorities { config_map, key }: &Authorities) -> (Vec<Volume>, Vec<V
         persistent_volume_claim: Some(claim),
         ..Volume::default()
     };
-    let mut volumes = vec![repository];
-    let mut mounts = vec![mount(
-        names::IMAGE_REPOSITORY_CLAIM,
-        names::IMAGE_REPOSITORY_DIR.to_owned(),
-    )];
-    if let Some(config_map) = config_map {
-        let item = KeyToPath {
-            key: key.clone(),
-            path: AUTHORITIES_FILE.to_owned(),
-            mode: None,
-        };
-        let source = ConfigMapVolumeSource {
-            name: config_map.clone(),
-            items: Some(vec![item]),
-            ..ConfigMapVolumeSource::default()
-        };
-        volumes.push(Volume {
-            name: AUTHORITIES.to_owned(),
-            config_map: Some(source),
-            ..Volume::default()
-        });
-        mounts.push(mount(AUTHORITIES, authorities_dir()));
-    }
-    (volumes, mounts)
+    let mount = VolumeMount {
+        name: names::IMAGE_REPOSITORY_CLAIM.to_owned(),
+        mount_path: names::IMAGE_REPOSITORY_DIR.to_owned(),
+        ..VolumeMount::default()
+    };
+    let (authorities, authorities_mount) = authority_volumes(authorities);
+    (
+        [repository].into_iter().chain(authorities).collect(),
+        [mount].into_iter().chain(authorities_mount).collect(),
+    )
+}
+
+/// The certificate authorities, if they are configured.
+pub(super) fn authority_volumes(
+    Authorities { config_map, key }: &Authorities,
+) -> (Option<Volume>, Option<VolumeMount>) {
+    let Some(config_map) = config_map else {
+        return (None, None);
+    };
+    let item = KeyToPath {
+        key: key.clone(),
+        path: AUTHORITIES_FILE.to_owned(),
+        mode: None,
+    };
+    let source = ConfigMapVolumeSource {
+        name: config_map.clone(),
+        items: Some(vec![item]),
+        ..ConfigMapVolumeSource::default()
+    };
+    let volume = Volume {
+        name: AUTHORITIES.to_owned(),
+        config_map: Some(source),
+        ..Volume::default()
+    };
+    let mount = VolumeMount {
+        name: AUTHORITIES.to_owned(),
+        mount_path: authorities_dir(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    (Some(volume), Some(mount))
 }
 
 /// The argument such that the kubelet, which replaces `$(NAME)` by a variable of the environment, passes it on unchanged. A URL could
 /// otherwise send the password of the proxy to its server.
-fn literal(argument: &str) -> String {
+pub(super) fn literal(argument: &str) -> String {
     argument.replace('$', "$$")
 }
 
 /// The configured proxies. They take precedence over variables of the Secret.
-fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
+pub(super) fn environment(fetch: &FetchSettings) -> Option<Vec<EnvVar>> {
     let named = [
         ("HTTP_PROXY", &fetch.http_proxy),
         ("HTTPS_PROXY", &fetch.https_proxy),

@@ -2,6 +2,7 @@
 
 mod claims;
 mod download_pod;
+mod import_pod;
 mod pod;
 mod volumes;
 
@@ -86,7 +87,10 @@ pub fn build(plan: &Plan) -> Objects {
             .service
             .as_ref()
             .map(|service| self::service(plan, service)),
-        pod: pod::build(plan),
+        pod: match &plan.import {
+            Some(import) => import_pod::build(plan, import),
+            None => pod::build(plan),
+        },
         identity: identity(plan),
         stage: Prepared,
     }
@@ -101,6 +105,7 @@ fn identity(plan: &Plan) -> PodIdentity {
     let claim = |disk: &DiskPlan| ClaimIdentity {
         name: disk.claim.clone(),
         uid: String::new(),
+        imported: disk.has_source,
     };
     PodIdentity {
         claims: plan

@@ -2,7 +2,7 @@
 
 use crate::api::vm::{SecretKeyRef, names};
 use crate::controllers::vm::objects::Plan;
-use crate::controllers::vm::plan::{Place, Tun};
+use crate::controllers::vm::plan::{ImportPlan, Place, Tun};
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, HostPathVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource,
     ProjectedVolumeSource, SecretProjection, Volume, VolumeMount, VolumeProjection,
@@ -43,15 +43,38 @@ pub(super) fn mounts(plan: &Plan) -> Vec<VolumeMount> {
     .collect()
 }
 
-pub(super) fn volumes(plan: &Plan) -> Vec<Volume> {
-    let claim = |name: &str, claim: String, read_only| Volume {
+fn claim(name: &str, claim: String, read_only: bool) -> Volume {
+    Volume {
         name: name.to_owned(),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
             claim_name: claim,
             read_only: Some(read_only).filter(|read_only| *read_only),
         }),
         ..Volume::default()
+    }
+}
+
+/// The volumes of an import pod: those of all disks, so that the scheduler selects a node that all can reach. The container mounts only the
+/// runner data and the disk that it fills.
+pub(super) fn import_volumes(plan: &Plan, import: &ImportPlan) -> (Vec<Volume>, Vec<VolumeMount>) {
+    let data = claim(RUNNER_DATA, plan.runner_data_claim.clone(), false);
+    let volumes = plan
+        .disks
+        .iter()
+        .map(|disk| claim(&disk.name, disk.claim.clone(), false));
+    let mount = |name: &str, mount_path: String| VolumeMount {
+        name: name.to_owned(),
+        mount_path,
+        ..VolumeMount::default()
     };
+    let mounts = vec![
+        mount(RUNNER_DATA, names::DATA_DIR.to_owned()),
+        mount(&import.volume, import.directory.clone()),
+    ];
+    ([data].into_iter().chain(volumes).collect(), mounts)
+}
+
+pub(super) fn volumes(plan: &Plan) -> Vec<Volume> {
     // A VM without a CD drive does not mount the repository and needs no shared storage. VMs mount it read-only. The volume itself
     // is read-only only if no pod can write to it: the kubelet gives a writable volume to the group of the pod that mounts it
     // first, and later download pods need that group.

@@ -29,6 +29,8 @@ pub struct DiskPlan {
     pub place: Place,
     /// Differences between the existing PVC and the VM.
     pub changes: Vec<ClaimChange>,
+    /// Whether an image fills the disk before the first start.
+    pub has_source: bool,
 }
 
 /// Form of a disk in the pod.
@@ -100,9 +102,12 @@ pub(super) fn disks(
 ) -> Result<Vec<DiskPlan>, Diagnosis> {
     let vm = &observed.vm;
     let disks = vm.spec.vm.disks.iter().enumerate();
-    let templates = disks.filter_map(|(i, disk)| Some((i, disk.volume_claim_template.as_ref()?)));
+    let templates = disks.filter_map(|(i, disk)| {
+        let template = disk.volume_claim_template.as_ref()?;
+        Some((i, template, disk.source.is_some()))
+    });
     let mut plans: Vec<DiskPlan> = Vec::new();
-    for ((i, template), (name, claim)) in templates.zip(claim_names::disk_names(vm)) {
+    for ((i, template, has_source), (name, claim)) in templates.zip(claim_names::disk_names(vm)) {
         let field = format!("spec.vm.disks[{i}].volumeClaimTemplate");
         check_name(&format!("{field}.metadata.name"), &name, &plans)?;
         let claim = observed.claim_name(&name, claim);
@@ -128,6 +133,7 @@ pub(super) fn disks(
             metadata: template.metadata.clone().unwrap_or_default(),
             place,
             changes,
+            has_source,
             configured_mode: configured_mode(&template_spec, present, default_mode),
             spec,
         });

@@ -6,6 +6,7 @@
 mod config;
 mod disks;
 mod identity;
+mod import;
 mod lost_volumes;
 mod machine;
 mod outdated_claims;
@@ -15,6 +16,7 @@ mod seed;
 mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
+pub use import::ImportPlan;
 pub use machine::protocol;
 pub use outdated_claims::OutdatedClaim;
 pub use pod::{Placement, PodPlan};
@@ -84,6 +86,8 @@ pub struct Plan {
     pub fetches: Vec<Fetch>,
     /// The files of the CD images by URL, and whether the start waits for the download of one.
     pub media: Media,
+    /// The disk that an import pod fills, before the VM's own pod is created.
+    pub import: Option<ImportPlan>,
     /// The configuration of download pods, if the VM has images by URL.
     pub fetch_settings: Option<Box<settings::Reconciler>>,
     /// Port of the display.
@@ -120,6 +124,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let name = checked_name(vm)?;
     machine::check_devices(&spec.vm, spec.cloud_init.is_some())?;
     let disks = disks::disks(observed, settings.disk_pvc.volume_mode)?;
+    let import = import::import(observed, &disks, settings)?;
     let forwards = machine::forwards(&spec.vm, spec.metrics_port)?;
     let sizes = machine::sizes(&spec.vm)?;
     let fetches = fetches(observed, settings);
@@ -157,6 +162,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         started_with: identity::hashes(vm, config.vm.as_ref(), display_secret.as_deref()),
         restart_request: spec.vm.restart_request,
         fetch_settings: (!fetches.is_empty()).then(|| Box::new(settings.clone())),
+        import,
         generated_instance: seed::generated_instance(vm, config.cloud_init.as_ref()),
         seed_secrets: seed::secrets(vm),
         namespace: vm.namespace().unwrap_or_default(),

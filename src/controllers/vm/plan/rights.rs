@@ -125,7 +125,8 @@ impl Rights {
     }
 
     /// The extended resource for `/dev/net/tun` that the pod requests.
-    pub(super) fn tun_resource(&self) -> Option<&str> {
+    #[must_use]
+    pub fn tun_resource(&self) -> Option<&str> {
         match &self.tap {
             Some(Tun::Resource(name)) => Some(name),
             _ => None,

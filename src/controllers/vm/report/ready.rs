@@ -6,6 +6,7 @@ use crate::api::vm::conditions::{self, DesiredCondition, ReadyReason};
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{POD_DELETED, Restarts, State};
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
+use crate::controllers::vm::import;
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::ownership::{next_step, owner};
 use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
@@ -54,10 +55,10 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
         }
         (None, Decision::Remember(restarts)) => (
             ReadyReason::RestartBackoff,
-            restart_delayed(&name, restarts),
+            restart_delayed(observed, &name, restarts),
         ),
         (None, Decision::Wait(WaitFor::Pause { .. })) => {
-            let message = past_exit(observed).map(|past| restart_delayed(&name, past));
+            let message = past_exit(observed).map(|past| restart_delayed(observed, &name, past));
             (ReadyReason::RestartBackoff, message.unwrap_or_default())
         }
         (None, Decision::Wait(WaitFor::Medium { until })) => (
@@ -66,6 +67,7 @@ pub fn ready(observed: &Observed, decision: &Decision, problem: Option<Diagnosis
                 "the VM starts when its CD image is downloaded, or at {until} with an empty CD drive"
             ),
         ),
+        (None, Decision::Wait(WaitFor::Correction)) => refused_import(observed),
         (None, Decision::Wait(WaitFor::OtherPod)) => {
             (ReadyReason::Starting, name_in_use(observed, &name))
         }
@@ -96,6 +98,9 @@ fn stopped(observed: &Observed) -> &'static str {
 /// The state of a VM that starts. It retains the cause of the last exit, because a start that fails again takes longer
 /// than the delay between two starts.
 fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, String) {
+    if let Some(message) = import::message(observed) {
+        return importing(observed, message);
+    }
     match past_exit(observed).filter(|_| !observed.has_changed_spec()) {
         Some(past) if is_failure(past) => {
             (ReadyReason::RestartBackoff, restart_in_progress(name, past))
@@ -109,6 +114,23 @@ fn starting(observed: &Observed, name: &str, message: String) -> (ReadyReason, S
         }
         None => (ReadyReason::Starting, message),
     }
+}
+
+/// The state of a VM whose disk is being filled, with the cause of the last failure.
+fn importing(observed: &Observed, message: String) -> (ReadyReason, String) {
+    let past = past_exit(observed).filter(|_| !observed.has_changed_spec());
+    let message = match past {
+        Some(past) => format!("{message}; cause of the last failure: {}", cause(past)),
+        None => message,
+    };
+    (ReadyReason::ImportingDisk, message)
+}
+
+/// The state of a VM with an image that cannot be imported.
+fn refused_import(observed: &Observed) -> (ReadyReason, String) {
+    let problem = observed.own_pod().and_then(|pod| import::refusal(pod));
+    let shown = problem.map(|problem| (problem.reason, problem.to_string()));
+    shown.unwrap_or((ReadyReason::ImportFailed, String::new()))
 }
 
 fn past_exit(observed: &Observed) -> Option<&Restarts> {
@@ -203,7 +225,7 @@ fn deleting(why: DeleteReason, observed: &Observed, name: &str) -> (ReadyReason,
         DeleteReason::Outdated => (
             ReadyReason::Starting,
             format!(
-                "the configuration of the VM has changed before pod {name:?} has started; the operator replaces the pod"
+                "the configuration of the VM has changed before pod {name:?} has started the VM; the operator replaces the pod"
             ),
         ),
     }
@@ -250,7 +272,7 @@ fn power_off(pod: &str) -> String {
 }
 
 /// The message of a VM that starts again after a delay.
-fn restart_delayed(name: &str, restarts: &Restarts) -> String {
+fn restart_delayed(observed: &Observed, name: &str, restarts: &Restarts) -> String {
     let Restarts {
         attempts,
         reason,
@@ -271,6 +293,13 @@ fn restart_delayed(name: &str, restarts: &Restarts) -> String {
         );
     }
     let cause = cause(restarts);
+    if let Some(due) = import::due(observed) {
+        return format!(
+            "the import of the image onto PVC {:?} has failed ({cause}); the operator tries again after {delay} s (consecutive \
+             failures: {attempts})",
+            due.claim
+        );
+    }
     format!(
         "the VM has stopped ({cause}); the operator starts it again after {delay} s (consecutive restarts: {attempts})"
     )

@@ -2,6 +2,7 @@
 
 use crate::api::vm::UsedVolume;
 use crate::controllers::vm::claim_names::{generates, used_volume};
+use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::other_owner_of;
 use crate::controllers::vm::volumes::RecordedVolume;
@@ -32,9 +33,23 @@ pub fn retained(observed: &Observed) -> Vec<UsedVolume> {
 #[must_use]
 pub fn with_mounted(mut volumes: Vec<UsedVolume>, mounted: Vec<UsedVolume>) -> Vec<UsedVolume> {
     for volume in mounted {
-        volumes.retain(|other| other.claim_name != volume.claim_name);
-        volumes.push(volume);
+        // A present entry for the PVC records its import.
+        let present = volumes.iter().any(|it| it.is_same(&volume));
+        if !present {
+            volumes.retain(|other| other.claim_name != volume.claim_name);
+            volumes.push(volume);
+        }
     }
     volumes.sort();
+    volumes
+}
+
+/// The entries with the import that the decision records.
+#[must_use]
+pub fn with_import(mut volumes: Vec<UsedVolume>, decision: &Decision) -> Vec<UsedVolume> {
+    if let Decision::RecordImport { claim } = decision {
+        let filled = volumes.iter_mut().filter(|it| it.claim_name == *claim);
+        filled.for_each(|it| it.imported = true);
+    }
     volumes
 }

@@ -11,7 +11,7 @@ use crate::api::{VirtualMachine, VirtualMachineSpec, VmReport, VmReportSpec, VmR
 use crate::k8s::store::trim::{key_and_versions, metadata};
 use crate::k8s::views::{ContainerResourcesView, ContainerView, PodView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Deserializer};
 
 impl PodView {
@@ -42,9 +42,20 @@ impl PodView {
         self.spec.service_account_name.as_deref() == Some(names::REPORTER_SERVICE_ACCOUNT)
     }
 
-    /// Whether the VM's container has started, as far as the kubelet has reported.
+    /// The PVC that an import pod fills. `None` if the pod runs the VM.
+    #[must_use]
+    pub fn import_claim(&self) -> Option<&str> {
+        self.annotations()
+            .get(names::ANNOTATION_IMPORTS)
+            .map(String::as_str)
+    }
+
+    /// Whether the VM's container has started, as far as the kubelet has reported. An import pod has no guest.
     #[must_use]
     pub fn has_started(&self) -> bool {
+        if self.import_claim().is_some() {
+            return false;
+        }
         let waits = |container: &ContainerView| container.state.waiting.is_some();
         !matches!(self.status.phase.as_str(), "Pending" | "") || !self.container().is_none_or(waits)
     }

@@ -429,6 +429,17 @@ pub fn changes() -> Vec<Change> {
             )
         },
         Change {
+            with: json!({"vm": {"disks": [{
+                "volumeClaimTemplate": {"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}},
+                "source": {"http": {"url": "https://example.org/a.qcow2"}},
+            }]}}),
+            ..change(
+                "spec.vm.disks[].source.http.url",
+                json!("https://example.org/b.qcow2"),
+                &["/pod/spec/containers/0/args/2"],
+            )
+        },
+        Change {
             with: json!({"vm": {"state": "Running", "disks": [{"cdrom": {"image": "https://example.org/a.iso"}}]}}),
             ..change(
                 "spec.vm.disks[].cdrom.checksum",
@@ -480,6 +491,7 @@ pub fn changes() -> Vec<Change> {
 /// Fields that the Java VM-Operator does not have.
 pub const OURS: &[&str] = &[
     "spec.vm.disks[].cdrom.checksum",
+    "spec.vm.disks[].source",
     "spec.cloudInit.networkConfigFrom",
     "spec.cloudInit.userDataFrom",
     "spec.imagePullSecrets",

@@ -257,8 +257,9 @@ impl Cluster {
                 .body(binding.to_string().into_bytes());
             let _ = self.client.request::<Value>(request.unwrap()).await;
         } else if pod["status"]["phase"] == "Pending" {
-            // A downloaded image exists immediately.
-            let fetches = pod["metadata"]["labels"]["app.kubernetes.io/name"] == names::APP_FETCH;
+            // A downloaded or imported image exists immediately.
+            let fetches = pod["metadata"]["labels"]["app.kubernetes.io/name"] == names::APP_FETCH
+                || pod["metadata"]["annotations"][names::ANNOTATION_IMPORTS].is_string();
             let phase = if fetches { "Succeeded" } else { "Running" };
             let state = match fetches {
                 true => {

@@ -23,6 +23,9 @@ const LARGER_DISK: Step = Step::Patch(
     r#"{"spec": {"vm": {"disks": [{"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
     "resources": {"requests": {"storage": "2Gi"}}}}}]}}}"#,
 );
+const WITH_IMAGE: &str = r#"{"vm": {"state": "Running", "disks": [
+    {"source": {"http": {"url": "https://example.org/a.qcow2"}}, "volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": {
+    "volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}}}]}}"#;
 const WITH_CD: &str = r#"{"vm": {"state": "Running", "disks": [{"cdrom": {"image": "a.iso"}}]}}"#;
 const OTHER_CD: Step =
     Step::Patch(r#"{"spec": {"vm": {"disks": [{"cdrom": {"image": "b.iso"}}]}}}"#);
@@ -88,6 +91,11 @@ pub const SCENARIOS: &[Scenario] = &[
         &[Step::Patch(r#"{"spec": {"vm": {"resetRequest": 1}}}"#)],
         "Running",
     ),
+    Scenario {
+        spec: WITH_IMAGE,
+        says: Some(("VirtualMachine/vm", r#""imported":true"#)),
+        ..scenario("import", &[], RUNNING, "Running")
+    },
     scenario(
         "restart-request",
         RUNNING,

@@ -61,6 +61,8 @@ fn named(decision: &Decision) -> String {
         }
         Decision::Remember(past) => format!("remember {}", past.attempts),
         Decision::StopAfterShutdown => "stop the VM".to_owned(),
+        Decision::RecordImport { .. } => "record the import".to_owned(),
+        Decision::Wait(WaitFor::Correction) => "wait for a correction".to_owned(),
         Decision::Wait(WaitFor::PodEnd) => "wait for the end".to_owned(),
         Decision::Wait(WaitFor::OtherPod) => "wait for the other pod".to_owned(),
         Decision::Wait(WaitFor::Pause { .. }) => "wait for the backoff".to_owned(),

@@ -1,0 +1,165 @@
+//! (pure) The import of images onto disks: the disk that needs one, and the end of an import pod.
+//!
+//! An import pod has the VM's name and fills one disk. Several disks are filled one after the other. The status of the VM records each
+//! filled PVC, and the VM's own pod is created only when it records all of them. Without a record, such as for a re-created VM, an import
+//! pod looks again: the runner data tell it whether a disk is filled, so that no disk is filled twice.
+
+use crate::api::runner::fetch::{FetchOutcome, FetchReason, Phase, Progress, shown};
+use crate::api::vm::conditions::ReadyReason;
+use crate::api::vm::diagnosis::Diagnosis;
+use crate::api::vm::{Disk, HttpSource};
+use crate::controllers::vm::claim_names;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::views::exit::{self, End};
+use crate::k8s::views::PodView;
+use std::sync::Arc;
+
+/// The last step after a refusal, if neither the VM nor the configuration changes, such as for a corrected file on the server.
+const RETRY: &str = "the operator tries again after a change of the VM's spec; if no other field must be changed, increase \
+    spec.vm.restartRequest";
+
+/// A disk that needs an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueImport<'a> {
+    /// Position in `spec.vm.disks`.
+    pub disk: usize,
+    /// Name of the PVC.
+    pub claim: String,
+    /// The image.
+    pub source: &'a HttpSource,
+}
+
+/// The first disk that needs an image. `None` while a pod runs the VM: a later change of the source has no effect.
+#[must_use]
+pub fn due(observed: &Observed) -> Option<DueImport<'_>> {
+    if observed
+        .own_pod()
+        .is_some_and(|pod| pod.import_claim().is_none())
+    {
+        return None;
+    }
+    let disks = observed.vm.spec.vm.disks.iter().enumerate();
+    let disks = disks.filter(|(_, disk)| disk.volume_claim_template.is_some());
+    let named = disks.zip(claim_names::disk_names(&observed.vm));
+    let mut sources = named.filter_map(|((disk, item), (name, claim))| {
+        let claim = observed.claim_name(&name, claim);
+        let source = http(item)?;
+        Some(DueImport {
+            disk,
+            claim,
+            source,
+        })
+    });
+    sources.find(|it| !is_imported(observed, &it.claim))
+}
+
+fn http(disk: &Disk) -> Option<&HttpSource> {
+    disk.source.as_ref()?.http.as_ref()
+}
+
+/// Whether the status records an import for the present PVC of that name.
+fn is_imported(observed: &Observed, claim: &str) -> bool {
+    let mut recorded = observed.recorded.iter();
+    recorded.any(|it| it.volume.claim_name == claim && it.volume.imported && !it.is_gone())
+}
+
+/// The PVC of a complete import that the status does not record yet. A PVC that was replaced since needs another import.
+#[must_use]
+pub fn unrecorded(observed: &Observed, pod: &PodView) -> Option<String> {
+    let claim = pod.import_claim()?;
+    let mut recorded = observed.recorded.iter();
+    let is_new =
+        recorded.any(|it| it.volume.claim_name == claim && !it.volume.imported && !it.is_gone());
+    is_new.then(|| claim.to_owned())
+}
+
+/// The end of an import pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ImportEnd {
+    /// The disk has the image, or contents of this VM.
+    Complete,
+    /// Another attempt cannot succeed.
+    Refused(FetchOutcome),
+    /// Another attempt can succeed.
+    Failed(End),
+}
+
+/// The end of that import pod, which has ended.
+#[must_use]
+pub fn end(pod: &PodView) -> ImportEnd {
+    let mut end = End::of(pod);
+    // A long import that fails is no healthy VM.
+    end.resets_backoff = false;
+    let terminated = pod
+        .container()
+        .and_then(|it| it.state.terminated.as_ref()?.message.as_deref());
+    let Some(outcome) = terminated.and_then(FetchOutcome::parse) else {
+        return ImportEnd::Failed(end);
+    };
+    let reason = outcome.reason;
+    // An importer that was stopped does not know the cause.
+    let stopped = exit::stopped_by_cluster(pod).filter(|_| reason == FetchReason::Interrupted);
+    if reason.is_success() {
+        return ImportEnd::Complete;
+    }
+    // Unknown: the program could not start, or its answer is that of a newer version.
+    if !reason.may_retry() && reason != FetchReason::Unknown {
+        return ImportEnd::Refused(outcome);
+    }
+    (end.reason, end.message) = stopped.unwrap_or((format!("{reason:?}"), outcome.message));
+    ImportEnd::Failed(end)
+}
+
+/// The blocking condition of a VM whose import cannot succeed.
+#[must_use]
+pub fn refusal(pod: &PodView) -> Option<Diagnosis> {
+    let ImportEnd::Refused(outcome) = end(pod) else {
+        return None;
+    };
+    let reason = match outcome.reason {
+        FetchReason::TooLarge => ReadyReason::ImageTooLarge,
+        FetchReason::FormatNotSupported => ReadyReason::FormatNotSupported,
+        FetchReason::ImageRefused => ReadyReason::ImageRefused,
+        FetchReason::AddressRefused => ReadyReason::AddressRefused,
+        FetchReason::DiskNotEmpty => ReadyReason::DiskNotEmpty,
+        FetchReason::DataMissing => ReadyReason::DataMissing,
+        _ => ReadyReason::ImportFailed,
+    };
+    let claim = pod.import_claim().unwrap_or_default();
+    let problem = format!(
+        "the operator cannot import the image onto PVC {claim:?}: {}",
+        outcome.message
+    );
+    Some(Diagnosis::new(reason, problem, RETRY))
+}
+
+/// The state of a VM with an import in progress, or with one that is due.
+#[must_use]
+pub fn message(observed: &Observed) -> Option<String> {
+    let due = due(observed)?;
+    let (url, claim) = (shown(&due.source.url), &due.claim);
+    let is_complete = |pod: &&Arc<PodView>| pod.has_ended() && end(pod) == ImportEnd::Complete;
+    let progress = match observed.import_progress {
+        Some(progress) => shown_progress(&progress),
+        None if observed.own_pod().filter(is_complete).is_some() => "complete".to_owned(),
+        None => "starting".to_owned(),
+    };
+    Some(format!(
+        "{url} is being imported onto PVC {claim:?}: {progress}"
+    ))
+}
+
+/// Phase and share, in steps of 10 %: each step is a write of the status.
+fn shown_progress(progress: &Progress) -> String {
+    let phase = match progress.phase {
+        Phase::Download => "download",
+        Phase::Conversion => "conversion",
+    };
+    match progress.total {
+        Some(total) if total > 0 => {
+            let tenths = u128::from(progress.bytes) * 10 / u128::from(total);
+            format!("{phase}, {} %", tenths.min(10) * 10)
+        }
+        _ => phase.to_owned(),
+    }
+}

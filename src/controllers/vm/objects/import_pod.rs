@@ -1,0 +1,86 @@
+//! (pure) The import pod of a VM, which fills a disk before the VM's own pod is created.
+//!
+//! It has the name, the PVCs, the requests and the placement of the VM's pod, so that it runs where the VM can run. It keeps the VM's labels,
+//! so that NetworkPolicies hold. It has no token, no rights for taps, and is never ready.
+
+use crate::api::runner::fetch::{ImportRequest, Request};
+use crate::api::vm::names;
+use crate::controllers::vm::objects::download_pod::{
+    GRACE_PERIOD_SECONDS, authority_volumes, environment, fetch_request, literal, proxies,
+};
+use crate::controllers::vm::objects::pod::{self, pod_security, restricted};
+use crate::controllers::vm::objects::volumes::import_volumes;
+use crate::controllers::vm::plan::{ImportPlan, Plan, Rights};
+use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, ResourceRequirements};
+use kube::ResourceExt;
+
+/// The pod. [`super::with_identity`] adds the UID of the PVC.
+pub(super) fn build(plan: &Plan, import: &ImportPlan) -> Pod {
+    let mut pod = pod::build(plan);
+    let fetch = &import.settings.image_repository.fetch;
+    let annotations = pod.annotations_mut();
+    // They describe a running VM.
+    annotations.remove(names::ANNOTATION_STARTED_WITH);
+    annotations.remove(names::ANNOTATION_RESOURCES);
+    annotations.insert(names::ANNOTATION_IMPORTS.to_owned(), import.claim.clone());
+    let spec = pod.spec.get_or_insert_default();
+    let rights = Rights {
+        root: plan.pod.rights.root,
+        ..Rights::default()
+    };
+    let never = PodReadinessGate {
+        condition_type: names::CONDITION_NEVER_READY.to_owned(),
+    };
+    let (mut volumes, mut mounts) = import_volumes(plan, import);
+    let (authorities, mount) = authority_volumes(&fetch.authorities);
+    volumes.extend(authorities);
+    mounts.extend(mount);
+    spec.host_network = None;
+    spec.dns_policy = None;
+    spec.security_context = Some(pod_security(&rights));
+    spec.service_account_name = None;
+    spec.automount_service_account_token = Some(false);
+    spec.readiness_gates = Some(vec![never]);
+    spec.termination_grace_period_seconds = Some(GRACE_PERIOD_SECONDS);
+    spec.volumes = Some(volumes);
+    let image = &import.settings.runner_image;
+    let container = Container {
+        name: names::container(&plan.name),
+        image: Some(image.source.clone()),
+        image_pull_policy: Some(image.pull_policy.clone()),
+        args: Some(arguments(import)),
+        resources: Some(resources(plan)),
+        security_context: Some(restricted()),
+        env: environment(fetch),
+        env_from: proxies(fetch),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    };
+    spec.containers = vec![container];
+    pod
+}
+
+fn arguments(import: &ImportPlan) -> Vec<String> {
+    let fetch = &import.settings.image_repository.fetch;
+    let request = ImportRequest {
+        fetch: Request {
+            // The volume of the disk is the limit.
+            max_bytes: None,
+            ..fetch_request(&import.url, import.to.clone(), None, fetch)
+        },
+        data: names::DATA_DIR.to_owned(),
+    };
+    request.arguments().iter().map(|it| literal(it)).collect()
+}
+
+/// The requests of the VM, without the device for taps.
+fn resources(plan: &Plan) -> ResourceRequirements {
+    let mut resources = plan.pod.resources.clone();
+    if let Some(tun) = plan.pod.rights.tun_resource() {
+        let amounts = [&mut resources.limits, &mut resources.requests];
+        for amounts in amounts.into_iter().flatten() {
+            amounts.remove(tun);
+        }
+    }
+    resources
+}

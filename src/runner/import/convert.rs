@@ -1,0 +1,243 @@
+//! (io) The conversion of a qcow2 image by `qemu-img`, which can open the two files and no socket.
+
+use crate::api::runner::fetch::{FetchReason, Phase};
+use crate::runner::failure::describe_exit;
+use crate::runner::fetch::ProgressWriter;
+use crate::runner::fetch::problem::Problem;
+use crate::runner::harden::{self, FileAccess};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use serde_json::json;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+
+const PROGRAM: &str = "/usr/bin/qemu-img";
+/// Data that `qemu-img` may allocate. It needs some tens of MiB and the stacks of its threads, and a malicious image could
+/// request more.
+const MEMORY_MAX: u64 = 1 << 30;
+/// The end of `qemu-img`'s output that a message contains, in bytes.
+const OUTPUT_LENGTH_MAX: usize = 500;
+
+/// Writes the disk of the qcow2 image `from`, with this size in bytes, into the existing empty file `to`.
+pub async fn convert(from: &Path, to: &Path, bytes: u64) -> Result<(), Problem> {
+    let failure = |error: io::Error| {
+        let reason = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => FetchReason::Unknown,
+            _ => FetchReason::Interrupted,
+        };
+        let message = format!(
+            "the runner cannot run {PROGRAM}: {error}; check the image of the runner and the limits of the pod"
+        );
+        Problem::new(reason, message)
+    };
+    let mut child = start(from, to).map_err(failure)?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (_, text, status) = tokio::join!(
+        report_progress(stdout, bytes),
+        last_output(stderr),
+        child.wait()
+    );
+    let status = status.map_err(failure)?;
+    if status.success() {
+        return Ok(());
+    }
+    let problem = problem_of(status, &text);
+    if problem.reason != FetchReason::RepositoryNotWritable || !text.contains("while reading") {
+        return Err(problem);
+    }
+    // qemu-img reports damage of the image, too, as an I/O error.
+    let from = from.to_owned();
+    let copy = move || io::copy(&mut File::open(from)?, &mut io::sink());
+    match tokio::task::spawn_blocking(copy).await {
+        Ok(Ok(_)) => Err(damaged(&text)),
+        _ => Err(problem),
+    }
+}
+
+/// Starts `qemu-img`. It is killed when the result is dropped.
+fn start(from: &Path, to: &Path) -> io::Result<Child> {
+    // Without a backing file, whatever the image says.
+    let source =
+        json!({"driver": "qcow2", "backing": null, "file": {"driver": "file", "filename": from}});
+    let mut command = Command::new(PROGRAM);
+    command
+        .args(["convert", "-p", "-O", "raw"])
+        .arg(format!("json:{source}"))
+        .arg(to)
+        .env_clear()
+        // The messages are compared with those of this locale.
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let runtime = Handle::current();
+    let child = harden::run_confined(FileAccess::of_conversion(from, to), move |send| {
+        let _context = runtime.enter();
+        let denied = harden::deny_sockets().map_err(io::Error::other);
+        // The command has no code for the time between fork and exec: the library would need a socket for its errors.
+        send(denied.and_then(|()| command.spawn()));
+    })?;
+    let limit = Rlimit {
+        current: Some(MEMORY_MAX),
+        maximum: Some(MEMORY_MAX),
+    };
+    let pid = child.id().and_then(|id| i32::try_from(id).ok());
+    if let Some(pid) = pid.and_then(Pid::from_raw) {
+        prlimit(Some(pid), Resource::Data, limit)?;
+    }
+    Ok(child)
+}
+
+/// Reports the progress that `qemu-img` writes.
+async fn report_progress(output: Option<impl AsyncRead + Unpin>, bytes: u64) {
+    let mut progress = ProgressWriter::new(Phase::Conversion);
+    progress.write(0, Some(bytes));
+    let Some(mut output) = output else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = output.read(&mut buffer).await {
+        let text = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
+        if let Some(share) = last_share(&text) {
+            let done = u128::from(bytes) * u128::from(share) / 10_000;
+            progress.write(u64::try_from(done).unwrap_or(bytes), Some(bytes));
+        }
+    }
+}
+
+/// The last complete share such as `(12.34/100%)`, in hundredths of a per cent.
+fn last_share(text: &str) -> Option<u32> {
+    let share = |text: &str| {
+        let (number, _) = text.split_once("/100%)")?;
+        let (whole, hundredths) = number.split_once('.')?;
+        let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 100)?;
+        let hundredths: u32 = hundredths.parse().ok().filter(|it| *it < 100)?;
+        Some((whole * 100 + hundredths).min(10_000))
+    };
+    text.rsplit('(').find_map(share)
+}
+
+/// Reads the output to its end, and returns its last bytes.
+async fn last_output(output: Option<impl AsyncRead + Unpin>) -> String {
+    let (mut last, mut buffer) = (Vec::new(), [0; 4096]);
+    let Some(mut output) = output else {
+        return String::new();
+    };
+    while let Ok(length @ 1..) = output.read(&mut buffer).await {
+        last.extend_from_slice(buffer.get(..length).unwrap_or_default());
+        let excess = last.len().saturating_sub(OUTPUT_LENGTH_MAX);
+        last.drain(..excess);
+    }
+    let text = String::from_utf8_lossy(&last);
+    text.trim().replace('\n', "; ")
+}
+
+/// The error for a failed `qemu-img` and the end of its error output.
+fn problem_of(status: ExitStatus, text: &str) -> Problem {
+    let has = |messages: &[&str]| messages.iter().any(|message| text.contains(message));
+    if let Some(signal) = status.signal() {
+        let message = format!(
+            "qemu-img has exited: {}; check the memory limit of the pod",
+            describe_exit(-signal)
+        );
+        return Problem::new(FetchReason::Interrupted, message);
+    }
+    if has(&["No space left on device", "Disk quota exceeded"]) {
+        let message = format!(
+            "the volume has no space for the disk of the image and the downloaded file; use a larger PVC ({text})"
+        );
+        return Problem::new(FetchReason::RepositoryFull, message);
+    }
+    if has(&["Cannot allocate memory", "Resource temporarily unavailable"]) {
+        let message =
+            format!("qemu-img has no memory or no threads; raise the limits of the pod ({text})");
+        return Problem::new(FetchReason::Interrupted, message);
+    }
+    if has(&[
+        "Input/output error",
+        "Read-only file system",
+        "Permission denied",
+        "Operation not permitted",
+        "Stale file handle",
+        "error while writing",
+    ]) {
+        let message = format!("qemu-img cannot use its files; check the volume ({text})");
+        return Problem::new(FetchReason::RepositoryNotWritable, message);
+    }
+    damaged(text)
+}
+
+fn damaged(text: &str) -> Problem {
+    let message =
+        format!("qemu-img cannot convert the image: {text}; check the image with `qemu-img check`");
+    Problem::new(FetchReason::ImageRefused, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_complete_share_is_the_progress() {
+        for (text, share) in [
+            ("    (0.00/100%)\r", Some(0)),
+            ("    (1.00/100%)\r    (12.34/100%)\r", Some(1234)),
+            ("    (12.34/100%)\r    (13.0", Some(1234)),
+            ("    (100.00/100%)\r\n", Some(10_000)),
+            ("4/100%)\r", None),
+            ("(-1.00/100%) (4294967295.99/100%) (nan/100%)", None),
+        ] {
+            assert_eq!(last_share(text), share, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_complaints_about_the_image_are_final() {
+        let (failed, killed) = (ExitStatus::from_raw(0x100), ExitStatus::from_raw(9));
+        for (status, text, reason) in [
+            (killed, "", FetchReason::Interrupted),
+            (
+                failed,
+                "error while writing at byte 0: No space left on device",
+                FetchReason::RepositoryFull,
+            ),
+            (
+                failed,
+                "Could not resize file: Disk quota exceeded",
+                FetchReason::RepositoryFull,
+            ),
+            (
+                failed,
+                "error while writing at byte 0: Input/output error",
+                FetchReason::RepositoryNotWritable,
+            ),
+            (
+                failed,
+                "Could not allocate buffer: Cannot allocate memory",
+                FetchReason::Interrupted,
+            ),
+            (failed, "qcow2: Image is corrupt", FetchReason::ImageRefused),
+            (
+                failed,
+                "Active L1 table too large",
+                FetchReason::ImageRefused,
+            ),
+        ] {
+            assert_eq!(problem_of(status, text).reason, reason, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_end_of_the_output_is_retained() {
+        let output = [vec![b'a'; 10_000], b"\nlast\n".to_vec()].concat();
+        let text = last_output(Some(&output[..])).await;
+        assert!(
+            text.ends_with("a; last") && text.len() <= OUTPUT_LENGTH_MAX + 1,
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! (io) `vm-runner import`: fills the image file of a disk from a web server, completely or not at all.
+//!
+//! ```text
+//! record (decides) -> fetch -> FILE.KEY.download -> image (pure) -> convert -> FILE.import -> FILE -> record
+//! ```
+//!
+//! Invariants: `FILE` never exists incomplete, and a file with contents is never changed. The record of the VM knows of the
+//! import before the first byte is on the volume.
+//!
+//! The lock of the runner data is held for the whole run. No other lock is needed: only starts and imports of this VM write to
+//! its disks, and both take that lock.
+
+mod convert;
+mod files;
+mod image;
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub use image::fuzzing::check_image;
+
+use crate::api::runner::fetch::{FetchOutcome, FetchReason};
+use crate::api::runner::identity::PodIdentity;
+use crate::api::runner::outcome::EndReason;
+use crate::runner::failure::Failure;
+use crate::runner::fetch::problem::{Problem, size, task_failure};
+use crate::runner::fetch::{self, AddressPolicy, SharedPart, existing_size};
+use crate::runner::machine::{self, DirectoryLocks, ImportDecision, ImportTarget};
+use crate::runner::start;
+use files::DiskFiles;
+use image::Image;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+/// The command-line arguments of `vm-runner import`.
+#[derive(clap::Args)]
+#[group(skip)] // The flattened arguments have a group of the same name.
+pub struct Arguments {
+    /// Directory of the runner data of the VM, which record the import.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// `--to` is the image file of the disk. A file with contents is not changed. `--deadline` limits the download only.
+    #[command(flatten)]
+    fetch: fetch::Arguments,
+}
+
+/// Imports the image, and reports the outcome in the log, the termination message and the exit code.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let disk = arguments.fetch.target();
+    let directories = [arguments.data.as_path(), disk.parent().unwrap_or(disk)];
+    let files = arguments.fetch.file_access(&directories);
+    fetch::execute(machine::umask_for_files(), &files, async move || {
+        import(arguments, start::pod_identity(), AddressPolicy::NoLocal).await
+    })
+}
+
+async fn import(arguments: Arguments, pod: PodIdentity, policy: AddressPolicy) -> FetchOutcome {
+    let part = OnceLock::new();
+    let mut outcome = fetch::supervise(&part, locked_import(arguments, pod, policy, &part)).await;
+    if !outcome.reason.is_success() && !outcome.reason.may_retry() {
+        // Nothing is left to resume.
+        outcome.bytes = 0;
+    }
+    outcome
+}
+
+async fn locked_import(
+    arguments: Arguments,
+    pod: PodIdentity,
+    policy: AddressPolicy,
+    part: &OnceLock<SharedPart>,
+) -> Result<(FetchReason, u64), Problem> {
+    let Arguments { data, fetch } = arguments;
+    let disk = fetch.target().to_owned();
+    let mut locks = DirectoryLocks::default();
+    let locked = locks.acquire(&data, "--data").await;
+    locked.map_err(problem_of)?;
+    let claim = pod.claims.get(&disk.display().to_string()).cloned();
+    let target = ImportTarget { data, disk, claim };
+    let files = DiskFiles::new(&target.disk, &fetch.key());
+    let result = match decide(&target, pod).await? {
+        ImportDecision::AlreadyThere => {
+            tracing::info!(
+                "the disk {} has contents, so nothing is imported",
+                target.disk.display()
+            );
+            let (files, disk) = (files.clone(), target.disk.clone());
+            let size = blocking(move || {
+                files.remove_all();
+                // The process that has renamed the file may have been killed before this.
+                files.sync_directory()?;
+                existing_size(&disk)
+            });
+            (FetchReason::AlreadyThere, size.await?.unwrap_or_default())
+        }
+        ImportDecision::NotEmpty => return Err(not_empty(&target)),
+        lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
+            return Err(problem_of(target.lost(lost)));
+        }
+        ImportDecision::Import => {
+            record(&target, |target| target.record_import(false)).await?;
+            match fill(&target, fetch, policy, &files, part).await {
+                Ok(bytes) => (FetchReason::Fetched, bytes),
+                Err(problem) => {
+                    clean_up(&target, files, &problem).await;
+                    return Err(problem);
+                }
+            }
+        }
+    };
+    record(&target, |target| target.record_import(true)).await?;
+    Ok(result)
+}
+
+async fn decide(target: &ImportTarget, pod: PodIdentity) -> Result<ImportDecision, Problem> {
+    let target = target.clone();
+    blocking(move || {
+        let size = existing_size(&target.disk)?.unwrap_or_default();
+        let decision = target.decide(pod.used_runner_data.as_deref(), size == 0);
+        decision.map_err(problem_of)
+    })
+    .await
+}
+
+async fn record(
+    target: &ImportTarget,
+    change: fn(&ImportTarget) -> Result<(), Failure>,
+) -> Result<(), Problem> {
+    let target = target.clone();
+    blocking(move || change(&target).map_err(problem_of)).await
+}
+
+/// Downloads the image and fills the disk with it. Returns the size of the disk in bytes.
+async fn fill(
+    target: &ImportTarget,
+    arguments: fetch::Arguments,
+    policy: AddressPolicy,
+    files: &DiskFiles,
+    part: &OnceLock<SharedPart>,
+) -> Result<u64, Problem> {
+    let unneeded = files.clone();
+    blocking(move || {
+        unneeded.remove_unneeded();
+        Ok(())
+    })
+    .await?;
+    let download = files.download.clone();
+    fetch::download(arguments.with_target(download.clone()), policy, part).await?;
+    let checked = files.clone();
+    let image = blocking(move || {
+        let image = Image::of(&checked.header()?)?;
+        if let Image::Qcow2(bytes) = image {
+            checked.check_volume(bytes)?;
+            checked.create_converted()?;
+        }
+        Ok(image)
+    });
+    let complete = match image.await? {
+        Image::Raw => download,
+        Image::Qcow2(bytes) => {
+            tracing::info!("converting the image to a disk of {}", size(bytes));
+            convert::convert(&download, &files.converted, bytes).await?;
+            files.converted.clone()
+        }
+    };
+    let (files, disk) = (files.clone(), target.disk.clone());
+    blocking(move || {
+        files.publish(&complete)?;
+        files.remove_all();
+        existing_size(&disk)
+    })
+    .await
+    .map(Option::unwrap_or_default)
+}
+
+/// After a final failure, nothing remains of the import, because it has written nothing to the image file. After another one, the
+/// next process resumes the download.
+async fn clean_up(target: &ImportTarget, files: DiskFiles, problem: &Problem) {
+    let may_retry = problem.reason.may_retry();
+    let target = target.clone();
+    let cleaned = blocking(move || {
+        if may_retry {
+            files.remove_unneeded();
+            return Ok(());
+        }
+        files.remove_all();
+        target.remove_import().map_err(problem_of)
+    });
+    if let Err(problem) = cleaned.await {
+        tracing::warn!("the runner cannot remove the record of the import: {problem}");
+    }
+}
+
+/// Runs `work` in a thread that may wait for a volume, so that a signal is handled at once.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Problem::new(FetchReason::Unknown, task_failure(&error)))?
+}
+
+/// The error of an import for a failure with the record or the lock of the runner data.
+fn problem_of(failure: Failure) -> Problem {
+    let reason = match failure.reason {
+        EndReason::DataMissing => FetchReason::DataMissing,
+        EndReason::DiskInUse => FetchReason::DiskInUse,
+        EndReason::DataNotAccessible => FetchReason::RepositoryNotWritable,
+        _ => FetchReason::Unknown,
+    };
+    Problem::new(reason, failure.message)
+}
+
+fn not_empty(target: &ImportTarget) -> Problem {
+    let remove = match &target.claim {
+        Some(claim) => format!(
+            "set spec.vm.state to Stopped, delete PVC {:?}, and start the VM",
+            claim.name
+        ),
+        None => "remove the file".to_owned(),
+    };
+    let message = format!(
+        "the disk image {} has contents that no start and no import of this VM has written, so the image is not imported; remove \
+         `source` from the disk to use it as it is, or {remove}",
+        target.disk.display()
+    );
+    Problem::new(FetchReason::DiskNotEmpty, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,189 @@
+//! (io) Imports of images onto disks, in the record of the VM. The decision is pure.
+//!
+//! | image file | record | decision |
+//! |---|---|---|
+//! | with contents | used, or a complete import, or any import onto this PVC | nothing to do |
+//! | with contents | else | refused: the contents are unknown |
+//! | blank | used, or a complete import, on this PVC | refused: the contents are lost |
+//! | blank | else | import |
+//!
+//! Invariant: an import is recorded before the first byte is written to the volume. The image file gets its name last.
+
+use crate::api::runner::identity::ClaimIdentity;
+use crate::runner::failure::Failure;
+use crate::runner::machine::record::{Record, RecordedDisk, RecordedImport};
+use crate::runner::machine::{identity, recorded_disks};
+use std::path::PathBuf;
+
+/// The decision about an import.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportDecision {
+    /// The disk is blank and gets the image.
+    Import,
+    /// The disk has the contents of this VM.
+    AlreadyThere,
+    /// The disk has contents that no start and no import of this VM has written.
+    NotEmpty,
+    /// The disk is blank, although a start has used it.
+    LostAfterUse,
+    /// The disk is blank, although an import has filled it.
+    LostAfterImport,
+}
+
+/// A disk onto which an image is imported, and the record of its VM.
+#[derive(Clone, Debug)]
+pub struct ImportTarget {
+    /// The directory of the runner data.
+    pub data: PathBuf,
+    /// The image file of the disk.
+    pub disk: PathBuf,
+    /// The PVC of the disk. None outside of pods.
+    pub claim: Option<ClaimIdentity>,
+}
+
+impl ImportTarget {
+    /// Reads or creates the record, and decides. `used_claim` names the PVC of the runner data if a start has written to it.
+    pub fn decide(
+        &self,
+        used_claim: Option<&str>,
+        is_blank: bool,
+    ) -> Result<ImportDecision, Failure> {
+        let mut record = identity::read_or_create_record(&self.data, used_claim)?;
+        let recorded = recorded_disks::entry(&mut record, &self.disk);
+        let claim = self.claim.as_ref().map(|claim| claim.uid.as_str());
+        Ok(decide(recorded, claim, is_blank))
+    }
+
+    /// Records that an import onto the present PVC begins, or is complete.
+    pub fn record_import(&self, is_complete: bool) -> Result<(), Failure> {
+        let claim = self.claim.as_ref().map(|claim| claim.uid.clone());
+        Record::update(&self.data, |record| {
+            recorded_disks::entry(record, &self.disk).import = Some(RecordedImport {
+                claim: claim.unwrap_or_default(),
+                is_complete,
+            });
+        })
+    }
+
+    /// Removes the record of an import that has written nothing to the disk.
+    pub fn remove_import(&self) -> Result<(), Failure> {
+        Record::update(&self.data, |record| {
+            recorded_disks::entry(record, &self.disk).import = None;
+        })
+    }
+
+    /// The failure for lost contents.
+    pub fn lost(&self, decision: ImportDecision) -> Failure {
+        let cause = match decision {
+            ImportDecision::LostAfterImport => recorded_disks::IMPORTED_BEFORE,
+            _ => recorded_disks::USED_BEFORE,
+        };
+        recorded_disks::lost(&self.disk, self.claim.as_ref(), cause)
+    }
+}
+
+/// Decides from the recorded disk, the UID of the present PVC, and whether the image file is missing or has 0 bytes.
+fn decide(recorded: &RecordedDisk, claim: Option<&str>, is_blank: bool) -> ImportDecision {
+    let import = recorded.import.as_ref();
+    let is_complete = import.is_some_and(|import| import.is_complete);
+    let is_onto_claim = import.is_some_and(|import| import.claim == claim.unwrap_or_default());
+    let is_other =
+        claim.is_some() && recorded.claim.is_some() && recorded.claim.as_deref() != claim;
+    match is_blank {
+        // A complete import onto another PVC: this PVC is a restored backup.
+        false if recorded.was_used || is_complete || is_onto_claim => ImportDecision::AlreadyThere,
+        false => ImportDecision::NotEmpty,
+        true if recorded.was_used && !is_other => ImportDecision::LostAfterUse,
+        true if is_complete && is_onto_claim => ImportDecision::LostAfterImport,
+        true => ImportDecision::Import,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ImportDecision::{AlreadyThere, Import, LostAfterImport, LostAfterUse, NotEmpty};
+
+    /// A recorded disk: the PVC of its last start, and the PVC of its import with the completion.
+    fn disk(used: Option<Option<&str>>, import: Option<(&str, bool)>) -> RecordedDisk {
+        RecordedDisk {
+            was_used: used.is_some(),
+            claim: used.flatten().map(str::to_owned),
+            import: import.map(|(claim, is_complete)| RecordedImport {
+                claim: claim.to_owned(),
+                is_complete,
+            }),
+            ..RecordedDisk::default()
+        }
+    }
+
+    #[test]
+    fn record_and_claim_and_contents_decide() {
+        let (here, other) = (Some(Some("here")), Some(Some("other")));
+        // The recorded disk, and the decisions for a disk with contents and for a blank one, on the PVC "here".
+        for (recorded, with_contents, blank) in [
+            (disk(None, None), NotEmpty, Import),
+            (disk(here, None), AlreadyThere, LostAfterUse),
+            (disk(Some(None), None), AlreadyThere, LostAfterUse),
+            (disk(other, None), AlreadyThere, Import),
+            (disk(None, Some(("here", false))), AlreadyThere, Import),
+            (disk(None, Some(("other", false))), NotEmpty, Import),
+            (
+                disk(None, Some(("here", true))),
+                AlreadyThere,
+                LostAfterImport,
+            ),
+            (disk(None, Some(("other", true))), AlreadyThere, Import),
+            (disk(other, Some(("here", false))), AlreadyThere, Import),
+            (
+                disk(other, Some(("here", true))),
+                AlreadyThere,
+                LostAfterImport,
+            ),
+            (disk(here, Some(("here", true))), AlreadyThere, LostAfterUse),
+        ] {
+            let decide = |is_blank| decide(&recorded, Some("here"), is_blank);
+            assert_eq!(
+                [decide(false), decide(true)],
+                [with_contents, blank],
+                "{recorded:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn without_a_claim_the_recorded_one_is_the_present_one() {
+        for (recorded, with_contents, blank) in [
+            (disk(Some(Some("one")), None), AlreadyThere, LostAfterUse),
+            (disk(None, Some(("", false))), AlreadyThere, Import),
+            (disk(None, Some(("one", false))), NotEmpty, Import),
+            (disk(None, Some(("", true))), AlreadyThere, LostAfterImport),
+        ] {
+            let decide = |is_blank| decide(&recorded, None, is_blank);
+            assert_eq!(
+                [decide(false), decide(true)],
+                [with_contents, blank],
+                "{recorded:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_record_follows_the_import_and_is_removed_after_a_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = ImportTarget {
+            data: dir.path().to_owned(),
+            disk: "/disks/a/disk.img".into(),
+            claim: None,
+        };
+        assert_eq!(target.decide(None, true), Ok(Import));
+        target.record_import(false).unwrap();
+        assert_eq!(target.decide(None, false), Ok(AlreadyThere));
+        target.remove_import().unwrap();
+        assert_eq!(target.decide(None, false), Ok(NotEmpty));
+        target.record_import(true).unwrap();
+        assert_eq!(target.decide(None, true), Ok(LostAfterImport));
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        assert_eq!(files.count(), 1, "only the record");
+    }
+}
