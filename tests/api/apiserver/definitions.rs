@@ -48,7 +48,8 @@ async fn the_definitions_are_established_with_all_columns() {
             "RAM",
             "Node",
             "IP",
-            "Age"
+            "Age",
+            "Message"
         ]
     );
 }
