@@ -166,7 +166,13 @@ fn one_manifest_imports_an_image_and_ends_with_a_login_by_ssh() {
             "--for=jsonpath={.status.observedRestartRequest}=1",
         ];
         space.kubectl(&done).await;
-        log_in(space, "debian-image", &key).await;
+        let running = [
+            "wait",
+            "vm/debian-image",
+            "--for=condition=Running",
+            "--timeout=300s",
+        ];
+        space.kubectl(&running).await;
     });
 }
 

@@ -76,7 +76,7 @@ fn the_example_boots_and_its_status_says_so() {
     });
 }
 
-const COLUMNS: [&str; 11] = [
+const COLUMNS: [&str; 12] = [
     "NAME",
     "STATE",
     "STATUS",
@@ -88,6 +88,7 @@ const COLUMNS: [&str; 11] = [
     "NODE",
     "IP",
     "AGE",
+    "MESSAGE",
 ];
 
 async fn the_columns_say_it(vm: &Vm<'_>) {

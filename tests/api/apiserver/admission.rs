@@ -63,6 +63,9 @@ fn spec(at: &str, value: &Value) -> Value {
     if at == "spec.vm.disks[].bootindex" {
         spec["vm"]["disks"][0]["cdrom"] = json!({"image": ""});
     }
+    if at.starts_with("spec.vm.disks[].source") {
+        spec["vm"]["disks"][0]["volumeClaimTemplate"] = json!({});
+    }
     if at == "spec.vm.disks[].cdrom.checksum" {
         spec["vm"]["disks"][0]["cdrom"]["image"] = json!("https://example.org/a.iso");
     }

@@ -7,6 +7,7 @@ pub fn cases() -> Vec<Case> {
     let named = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
     let at = |bootindex: i64| json!({"cdrom": {"image": ""}, "bootindex": bootindex});
     let cds = |n: usize| Value::Array(vec![json!({"cdrom": {"image": ""}}); n]);
+    let image = |url: &str| json!({"http": {"url": url}});
     let unnamed = json!({"volumeClaimTemplate": {}});
     let checksum = format!("sha256:{}", "a".repeat(64));
     let volume = |at| {
@@ -41,6 +42,29 @@ pub fn cases() -> Vec<Case> {
             "either volumeClaimTemplate or cdrom",
             json!([unnamed, {"cdrom": {"image": ""}}]),
             json!([{}, {"volumeClaimTemplate": {}, "cdrom": {"image": ""}}]),
+        ),
+        case(
+            "spec.vm.disks[]",
+            "has a source, but no volumeClaimTemplate",
+            json!([{"volumeClaimTemplate": {}, "source": image("https://example.org/a")}]),
+            json!([{"cdrom": {"image": ""}, "source": image("https://example.org/a")}]),
+        ),
+        case(
+            "spec.vm.disks[].source",
+            "has no image; set http",
+            json!([image("https://example.org/a")]),
+            json!([{}]),
+        ),
+        case(
+            "spec.vm.disks[].source.http.url",
+            "not a URL that can be downloaded",
+            json!(["http://10.0.0.1:8080/a.qcow2", "HTTPS://example.org/?a=b"]),
+            json!([
+                "",
+                "a.qcow2",
+                "ftp://example.org/a",
+                "https://user:secret@example.org/a"
+            ]),
         ),
         case(
             "spec.vm.disks[].bootindex",
