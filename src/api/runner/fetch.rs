@@ -49,7 +49,7 @@ impl ImportRequest {
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["import".to_owned(), format!("--data={}", self.data)];
-        arguments.extend(self.fetch.arguments().into_iter().skip(1));
+        arguments.extend(self.fetch.options());
         arguments
     }
 }
@@ -58,11 +58,14 @@ impl Request {
     /// The arguments of `vm-runner`.
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec![
-            "fetch".to_owned(),
-            format!("--url={}", self.url),
-            format!("--to={}", self.to),
-        ];
+        let mut arguments = vec!["fetch".to_owned()];
+        arguments.extend(self.options());
+        arguments
+    }
+
+    /// The arguments after the subcommand.
+    fn options(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--url={}", self.url), format!("--to={}", self.to)];
         arguments.extend(self.sha256.iter().map(|sum| format!("--sha256={sum}")));
         arguments.extend(self.max_bytes.map(|bytes| format!("--max-bytes={bytes}")));
         arguments.extend(self.deadline.map(|seconds| format!("--deadline={seconds}")));

@@ -50,26 +50,25 @@ pub fn due(observed: &Observed) -> Option<DueImport<'_>> {
             source,
         })
     });
-    sources.find(|it| !is_imported(observed, &it.claim))
+    sources.find(|it| recorded_import(observed, &it.claim) != Some(true))
 }
 
 fn http(disk: &Disk) -> Option<&HttpSource> {
     disk.source.as_ref()?.http.as_ref()
 }
 
-/// Whether the status records an import for the present PVC of that name.
-fn is_imported(observed: &Observed, claim: &str) -> bool {
+/// Whether the status records an import for the present PVC of that name. `None` if it does not record the PVC.
+fn recorded_import(observed: &Observed, claim: &str) -> Option<bool> {
     let mut recorded = observed.recorded.iter();
-    recorded.any(|it| it.volume.claim_name == claim && it.volume.imported && !it.is_gone())
+    let recorded = recorded.find(|it| it.volume.claim_name == claim && !it.is_gone());
+    recorded.map(|it| it.volume.imported)
 }
 
 /// The PVC of a complete import that the status does not record yet. A PVC that was replaced since needs another import.
 #[must_use]
 pub fn unrecorded(observed: &Observed, pod: &PodView) -> Option<String> {
     let claim = pod.import_claim()?;
-    let mut recorded = observed.recorded.iter();
-    let is_new =
-        recorded.any(|it| it.volume.claim_name == claim && !it.volume.imported && !it.is_gone());
+    let is_new = recorded_import(observed, claim) == Some(false);
     is_new.then(|| claim.to_owned())
 }
 
@@ -90,10 +89,7 @@ pub fn end(pod: &PodView) -> ImportEnd {
     let mut end = End::of(pod);
     // A long import that fails is no healthy VM.
     end.resets_backoff = false;
-    let terminated = pod
-        .container()
-        .and_then(|it| it.state.terminated.as_ref()?.message.as_deref());
-    let Some(outcome) = terminated.and_then(FetchOutcome::parse) else {
+    let Some(outcome) = pod.termination_message().and_then(FetchOutcome::parse) else {
         return ImportEnd::Failed(end);
     };
     let reason = outcome.reason;

@@ -20,8 +20,8 @@
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
 //! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
-//! configuration, [`state`] the remembered state of each VM. [`import`] fills disks with images before the first start. [`claim_names`] decides which VM has a PVC name, and [`volumes`] whether a
-//! used PVC is lost.
+//! configuration, [`state`] the remembered state of each VM. [`import`] fills disks with images before the first start.
+//! [`claim_names`] decides which VM has a PVC name, and [`volumes`] whether a used PVC is lost.
 
 pub mod apply;
 pub mod claim_names;

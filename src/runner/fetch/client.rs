@@ -42,8 +42,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client. Redirects lead to `schemes` only. `policy` restricts the addresses of servers, but not of a proxy. `silence` limits the time without received data. The certificate
-    /// authorities of the file `authorities` are trusted in addition to those of the image.
+    /// A client. Redirects lead to `schemes` only. `policy` restricts the addresses of servers, but not of a proxy. `silence`
+    /// limits the time without received data. The certificate authorities of the file `authorities` are trusted in addition to
+    /// those of the image.
     pub fn new(
         schemes: Vec<String>,
         policy: AddressPolicy,

@@ -342,10 +342,8 @@ fn exited_download(
     let End {
         reason, message, ..
     } = End::of(pod);
-    let termination_message = pod
-        .container()
-        .and_then(|container| container.state.terminated.as_ref()?.message.as_deref());
-    let outcome = termination_message
+    let outcome = pod
+        .termination_message()
         .and_then(FetchOutcome::parse)
         .unwrap_or_else(|| FetchOutcome {
             reason: FetchReason::Unknown,

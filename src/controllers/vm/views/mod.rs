@@ -36,6 +36,17 @@ impl PodView {
             .find(|container| container.name == name)
     }
 
+    /// The termination message of its container.
+    #[must_use]
+    pub fn termination_message(&self) -> Option<&str> {
+        self.container()?
+            .state
+            .terminated
+            .as_ref()?
+            .message
+            .as_deref()
+    }
+
     /// Whether the runner writes to a report. Runners of earlier versions and of the Java VM-Operator write to the VM.
     #[must_use]
     pub fn has_report(&self) -> bool {
