@@ -13,7 +13,7 @@ COPY . .
 # One static file each: the operator's image has no libc, and the runner doesn't depend on its image's.
 # Nor do they know where they were built: the same sources give the same bytes.
 ENV RUSTFLAGS="-C target-feature=+crt-static --remap-path-prefix=/src=. --remap-path-prefix=/usr/local/cargo=cargo"
-RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features operator --bin vm-operator \
+RUN cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features web --bin vm-operator \
  && cargo build --locked --release --target x86_64-unknown-linux-gnu --no-default-features --features runner --bin vm-runner \
  && cp target/x86_64-unknown-linux-gnu/release/vm-operator target/x86_64-unknown-linux-gnu/release/vm-runner /
 

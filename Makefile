@@ -68,6 +68,11 @@ lint: ## Format, clippy for the whole and for each half, shell syntax, the workf
 golden: ## Write the golden files, crds/ and the generated pages of docs/ again; review the difference
 	INSTA_UPDATE=always $(CARGO) test --test check golden::
 
+.PHONY: web
+web: ## Build the pages of the web console, which are committed, from src/web/ui; needs Node.js
+	@tests/web/pages install
+	@tests/web/pages build
+
 .PHONY: docs docs-demo
 docs-demo: ## Record `make demo` as docs/images/demo.svg (CAST=<FILE>: render that recording instead)
 	@tests/docs-demo
@@ -81,6 +86,7 @@ install: ## Install the Debian packages that all of this needs, where missing
 	@tests/cluster/demo-selftest install
 	@tests/monitoring/selftest install
 	@tests/tools install
+	@tests/web/pages install
 	@release/registry install
 release: ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
 	@tests/cluster/images install

@@ -7,6 +7,7 @@
 //! | 5 | [`operator`] | the program `vm-operator`: command line, start, pages for probes and metrics |
 //! | 4 | [`controllers`] | one folder for each kind: [`controllers::vm`] |
 //! | 4 | [`runner`] | the program `vm-runner`, PID 1 of each VM's pod: starts QEMU, keeps it as configured, reports |
+//! | 4 | [`web`] | `vm-operator web`: the web console |
 //! | 4 | [`device_plugin`] | `vm-operator device-plugin`, once on each node: offers `/dev/kvm` and others to pods |
 //! | 3 | [`k8s`] | everything between a controller and the API server; knows no kind of ours |
 //! | 2 | [`settings`], [`telemetry`], `sys` | configuration; logs and metrics; the only `unsafe` code, for the runner |
@@ -33,3 +34,5 @@ pub mod settings;
 mod sys;
 #[cfg(feature = "operator")]
 pub mod telemetry;
+#[cfg(feature = "web")]
+pub mod web;

@@ -6,6 +6,8 @@ use crate::operator::fatal::Fatal;
 use crate::operator::run::Run;
 use crate::operator::set::SetDefinition;
 use crate::operator::sets::{self, SETS};
+#[cfg(feature = "web")]
+use crate::operator::web::{self, Web};
 use clap::{Parser, Subcommand};
 use kube::Resource;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,12 @@ struct Cli {
 enum Command {
     /// Run the operator, in a pod of the cluster, or outside the cluster with a kubeconfig.
     Run(Run),
+    /// Run the web console, on which users start and stop their VMs.
+    #[cfg(feature = "web")]
+    Web(Web),
+    /// Read a password from standard input, and print its hash for the users of the web console.
+    #[cfg(feature = "web")]
+    HashPassword,
     /// Run the device plugin of a node, which offers /dev/kvm and /dev/net/tun to pods.
     DevicePlugin(DevicePlugin),
     /// Print a VmAssignment in YAML, which assigns a VM of a pool to a user. To create it, pipe it to kubectl apply -f -.
@@ -47,6 +55,10 @@ pub fn run() -> ExitCode {
         Command::Assignment { pool, user } => print_assignment(pool, user),
         Command::Crds { dir } => crds(dir.as_deref()),
         Command::Run(run) => block_on(sets::operate(run)),
+        #[cfg(feature = "web")]
+        Command::Web(options) => block_on(web::run(options)),
+        #[cfg(feature = "web")]
+        Command::HashPassword => web::hash_password(),
         Command::DevicePlugin(plugin) => plugin.run().map_err(Fatal::from),
     };
     match result {

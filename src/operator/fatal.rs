@@ -49,6 +49,12 @@ pub(super) enum Fatal {
         "{0}; report this as a bug. The operator exits, so that Kubernetes starts it again with all tasks"
     )]
     Task(#[from] TaskEnded),
+    #[cfg(feature = "web")]
+    #[error("cannot make the hash of the password: {0}")]
+    Password(std::io::Error),
+    #[cfg(feature = "web")]
+    #[error("the password must have 1 to {0} bytes; choose another one")]
+    PasswordLength(usize),
     #[error("{0}")]
     DevicePlugin(#[from] PluginFatal),
 }

@@ -6,3 +6,5 @@ pub mod http;
 mod run;
 pub mod set;
 pub mod sets;
+#[cfg(feature = "web")]
+mod web;

@@ -47,7 +47,7 @@ pub(super) struct Run {
     log_format: logs::Format,
 }
 
-fn own_namespace() -> Option<String> {
+pub(super) fn own_namespace() -> Option<String> {
     let namespace =
         std::fs::read_to_string("/var/run/secrets/kubernetes.io/serviceaccount/namespace").ok()?;
     Some(namespace.trim().to_owned()).filter(|namespace| !namespace.is_empty())
@@ -214,7 +214,7 @@ fn own_identity() -> String {
 }
 
 /// Returns a channel that becomes true with the first SIGTERM or SIGINT. The second signal exits the process immediately.
-fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
+pub(super) fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Fatal::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Fatal::Signals)?;
     let (stop, stopped) = watch::channel(false);
@@ -229,7 +229,7 @@ fn stop_signal() -> Result<watch::Receiver<bool>, Fatal> {
     Ok(stopped)
 }
 
-async fn stopped(mut stop: watch::Receiver<bool>) {
+pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
     // An error means that the sender is dropped, which never happens.
     let _ = stop.wait_for(|stop| *stop).await;
 }

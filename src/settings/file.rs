@@ -43,6 +43,19 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
     ),
 ];
 
+/// The keys that lead to the configuration of the web console.
+const WEB_CONSOLE: &str = "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole.";
+
+/// Keys below [`WEB_CONSOLE`] that the web console of the Java VM-Operator reads, and ours does not.
+const CONSOLE_KEYS_OF_JAVA: [&str; 6] = [
+    "/LoginConlet.oidcProviders",
+    "/OidcClient",
+    "/RoleConfigurator.replace",
+    "/RoleConletFilter",
+    "/UserLogger",
+    "/ComponentCollector",
+];
+
 /// The reason that the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -79,6 +92,11 @@ pub trait Section: DeserializeOwned + Default + Clone + PartialEq + Send + Sync 
     /// The text is not YAML, or has a value that is not allowed.
     fn parse(text: &str, file: &str) -> Result<(Self, Vec<String>), SettingsError> {
         parse(text, file)
+    }
+
+    /// Whether only other programs read this key, so that no warning names it.
+    fn is_of_others(key: &str) -> bool {
+        CONSOLE_KEYS.contains(&key)
     }
 
     /// Values without effect: their keys below the section, and the reason.
@@ -184,7 +202,7 @@ fn parse<S: Section>(text: &str, file: &str) -> Result<(S, Vec<String>), Setting
             &message,
         )));
     }
-    unknown.retain(|key| !CONSOLE_KEYS.contains(&key.as_str()));
+    unknown.retain(|key| !S::is_of_others(key));
     let unknown = unknown
         .iter()
         .map(|key| about(key, reason_without_effect(key)));
@@ -244,6 +262,10 @@ fn key(path: &impl ToString) -> String {
 }
 
 fn reason_without_effect(key: &str) -> &'static str {
+    let below = |prefix| key.strip_prefix(prefix);
+    if below(WEB_CONSOLE).is_some_and(|key| CONSOLE_KEYS_OF_JAVA.contains(&key)) {
+        return "the web console does not support this key yet, so it has no effect; it can remain in the file";
+    }
     let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
     known.map_or(
         "this key is unknown and has no effect; correct or remove it",

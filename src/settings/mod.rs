@@ -10,6 +10,8 @@ pub mod peerpod;
 pub mod sip;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "web")]
+pub mod web;
 
 pub use file::{ConfigFile, DEFAULT_PATH, Section, SettingsError};
 

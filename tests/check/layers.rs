@@ -19,7 +19,7 @@ const LAYERS: [&[&str]; 5] = [
     // The three do not import each other, with one exception: the reader of the configuration sets log level and metrics.
     &["sys", "telemetry", "settings"],
     &["k8s"],
-    &["controllers", "runner", "device_plugin"],
+    &["controllers", "runner", "device_plugin", "web"],
     &["operator"],
 ];
 

@@ -21,6 +21,7 @@ pub fn kustomizations() -> Vec<String> {
         "deploy/device-plugin",
         "deploy/peerpod",
         "deploy/sip",
+        "deploy/web",
         "examples/takeover",
     ];
     overlays.chain(others.map(str::to_owned)).collect()

@@ -25,6 +25,7 @@
 //! | `pools` | two controllers of pools that both write, and the rules of the definitions |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
+//! | `web` | the web console in a browser, its rights, and those of its account |
 //! | `services` | the load balancer service, and restart requests |
 
 mod admission;
@@ -50,4 +51,5 @@ mod settings;
 mod sip;
 mod status;
 mod user_roles;
+mod web;
 pub mod world;

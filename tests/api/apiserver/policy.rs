@@ -82,7 +82,7 @@ impl World {
         objects
     }
 
-    fn vms(&self) -> Api<VirtualMachine> {
+    pub fn vms(&self) -> Api<VirtualMachine> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 

@@ -1,0 +1,111 @@
+//! `vm-operator web` and `vm-operator hash-password`.
+
+use crate::k8s::client::gate;
+use crate::k8s::cluster::Cluster;
+use crate::k8s::tasks::Tasks;
+use crate::operator::fatal::Fatal;
+use crate::operator::run::{own_namespace, stop_signal, stopped};
+use crate::settings::web::WebSettings;
+use crate::settings::{ConfigFile, Section};
+use crate::telemetry::logs;
+use crate::telemetry::metrics::Metrics;
+use crate::web::{self, Console};
+use kube::Config;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use std::io::{IsTerminal, Stdin};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tracing::level_filters::LevelFilter;
+
+/// The options of `vm-operator web`.
+#[derive(clap::Args)]
+pub(super) struct Web {
+    /// Configuration file, which the console reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address and port of the HTTP server, with /livez and /readyz
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
+    listen: SocketAddr,
+    /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
+    /// directory of the configuration file
+    #[arg(long, default_value = "info")]
+    log_level: LevelFilter,
+    /// Log format: plain text, or one JSON object per line
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: logs::Format,
+}
+
+/// Runs the web console until the process receives a request to shut down.
+pub(super) async fn run(options: Web) -> Result<(), Fatal> {
+    let log_level = logs::begin(options.log_format, options.log_level);
+    let config = ConfigFile::<WebSettings>::load(options.config.as_deref())?;
+    let named = config.settings.namespace().map(str::to_owned);
+    let namespace = named.or_else(own_namespace).ok_or(Fatal::NoNamespace)?;
+    let metrics = Arc::<Metrics>::default();
+    let client = gate::client_without_gate(Config::infer().await?, metrics.clone())?;
+    let mut cluster = Cluster::new(client, web::MANAGER);
+    cluster.metrics = metrics.clone();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
+    if config.settings.users().is_empty() {
+        tracing::warn!(
+            "the configuration has no users, so nobody can log in; add users to the key /Manager./GuiHttpServer./ConsoleWeblet./WebConsole./LoginConlet"
+        );
+    }
+    let (sender, settings) = watch::channel(Arc::new(config.settings.clone()));
+    let console = Console::new(cluster, namespace, settings);
+    let mut tasks = Tasks::default();
+    console.start(&mut tasks);
+    let serving = web::serve(options.listen, web::router(console)).await;
+    let serving = serving.map_err(|e| Fatal::Http(options.listen, e))?;
+    tasks.spawn("HTTP server".to_owned(), serving);
+    let follow_config = async {
+        let mut config = config;
+        loop {
+            let namespace = config.settings.namespace().map(str::to_owned);
+            config = config.changed(&metrics, &log_level).await;
+            if config.settings.namespace() != namespace.as_deref() {
+                tracing::warn!("the changed namespace needs a restart of the console");
+            }
+            tracing::info!("the configuration has changed");
+            drop(sender.send_replace(Arc::new(config.settings.clone())));
+        }
+    };
+    tokio::select! {
+        () = stopped(stop_signal()?) => Ok(()),
+        ended = tasks.ended() => Err(ended.into()),
+        () = follow_config => Ok(()),
+    }
+}
+
+/// Reads a password from standard input, and prints its hash.
+pub(super) fn hash_password() -> Result<(), Fatal> {
+    let line = read_hidden(&std::io::stdin()).map_err(Fatal::Password)?;
+    let password = line.trim_end_matches(['\n', '\r']);
+    if password.is_empty() || password.len() > web::PASSWORD_MAX {
+        return Err(Fatal::PasswordLength(web::PASSWORD_MAX));
+    }
+    let hash =
+        bcrypt::hash(password, web::COST).map_err(|e| Fatal::Password(std::io::Error::other(e)))?;
+    println!("{hash}");
+    Ok(())
+}
+
+/// Reads a line. A terminal does not show it.
+fn read_hidden(input: &Stdin) -> std::io::Result<String> {
+    let mut line = String::new();
+    if !input.is_terminal() {
+        input.read_line(&mut line)?;
+        return Ok(line);
+    }
+    eprint!("Password: ");
+    let shown = tcgetattr(input)?;
+    let mut hidden = shown.clone();
+    hidden.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(input, OptionalActions::Flush, &hidden)?;
+    let read = input.read_line(&mut line);
+    tcsetattr(input, OptionalActions::Flush, &shown)?;
+    eprintln!();
+    read.map(|_| line)
+}

@@ -1,0 +1,294 @@
+//! (pure) The configuration of the web console: keys of the Java VM-Operator's web console in `config.yaml` of the ConfigMap
+//! `vm-operator`.
+
+use crate::settings::{Section, limits};
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Maximum length of a user's name in bytes, as in a `VmAssignment`.
+pub const USER_NAME_MAX: usize = 253;
+
+/// Costs of a bcrypt hash. A login with cost 14 needs about a second of processor time.
+const COSTS: std::ops::RangeInclusive<u32> = 4..=14;
+
+/// The configuration of the web console, key `/Manager`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WebSettings {
+    /// Name of the cluster, which the pages show before the namespace. Default: none.
+    pub cluster_name: Option<String>,
+    /// The operator's configuration, of which the console reads the namespace.
+    #[serde(rename = "/Controller")]
+    pub controller: Controller,
+    /// The HTTP server and its parts.
+    #[serde(rename = "/GuiHttpServer")]
+    pub server: Server,
+}
+
+/// Key `/Controller`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Controller {
+    /// Namespace of the VMs. Default: the namespace of the console's pod.
+    pub namespace: Option<String>,
+}
+
+/// Key `/GuiHttpServer`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Server {
+    /// Networks and addresses of reverse proxies, such as `10.0.0.0/8`. The header `X-Forwarded-For` of their requests names the
+    /// client's address for log lines and for the limits of logins. Default: none.
+    pub trusted_proxies: Vec<String>,
+    /// Key `/ConsoleWeblet`.
+    #[serde(rename = "/ConsoleWeblet")]
+    pub weblet: Weblet,
+}
+
+/// Key `/ConsoleWeblet`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Weblet {
+    /// Key `/WebConsole`.
+    #[serde(rename = "/WebConsole")]
+    pub console: Console,
+}
+
+/// Key `/WebConsole`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Console {
+    /// Logins.
+    #[serde(rename = "/LoginConlet")]
+    pub login: Login,
+    /// Roles.
+    #[serde(rename = "/RoleConfigurator")]
+    pub roles: Roles,
+}
+
+/// Key `/LoginConlet`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Login {
+    /// Users that log in with a password. Default: none.
+    pub users: Vec<LocalUser>,
+}
+
+/// An item of `users`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalUser {
+    /// Name, as in permissions of VMs. At most 253 bytes, without control characters.
+    pub name: String,
+    /// Name that the pages show. Default: `name`.
+    #[serde(default)]
+    pub full_name: Option<String>,
+    /// Address of the user. The console does not use it.
+    #[serde(default)]
+    pub email: Option<String>,
+    /// Hash of the password by bcrypt with a cost from 4 to 14: the output of `vm-operator hash-password`.
+    pub password: String,
+}
+
+/// Key `/RoleConfigurator`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Roles {
+    /// Roles of each user, by name. The name `*` stands for all users. Default: none.
+    pub roles_by_user: BTreeMap<String, Vec<String>>,
+}
+
+impl WebSettings {
+    /// The users that log in with a password.
+    #[must_use]
+    pub fn users(&self) -> &[LocalUser] {
+        &self.server.weblet.console.login.users
+    }
+
+    /// The user of that name.
+    #[must_use]
+    pub fn user(&self, name: &str) -> Option<&LocalUser> {
+        self.users().iter().find(|user| user.name == name)
+    }
+
+    /// The roles of a user.
+    #[must_use]
+    pub fn roles(&self, user: &str) -> BTreeSet<&str> {
+        let by_user = &self.server.weblet.console.roles.roles_by_user;
+        let listed = [user, "*"].into_iter().filter_map(|key| by_user.get(key));
+        listed.flatten().map(String::as_str).collect()
+    }
+
+    /// The address of the client of a request from `peer`: of `forwarded`, which is the text of the header `X-Forwarded-For`, the
+    /// last address that is no trusted proxy.
+    #[must_use]
+    pub fn client(&self, peer: IpAddr, forwarded: &str) -> IpAddr {
+        let proxies = &self.server.trusted_proxies;
+        let is_proxy = |address: IpAddr| {
+            let mut networks = proxies.iter().filter_map(|text| network(text));
+            networks.any(|network| network.contains(&address))
+        };
+        let mut client = peer.to_canonical();
+        for text in forwarded.rsplit(',') {
+            if !is_proxy(client) {
+                break;
+            }
+            match text.trim().parse::<IpAddr>() {
+                Ok(address) => client = address.to_canonical(),
+                Err(_) => break,
+            }
+        }
+        client
+    }
+}
+
+/// A network, or the network of one address.
+fn network(text: &str) -> Option<IpNet> {
+    let of_address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse().ok().or_else(|| of_address().ok())
+}
+
+fn is_hash(password: &str) -> bool {
+    let parts: Result<bcrypt::HashParts, _> = password.parse();
+    parts.is_ok_and(|parts| COSTS.contains(&parts.get_cost()))
+}
+
+impl Section for WebSettings {
+    const PATH: &'static [&'static str] = &["/Manager"];
+
+    fn namespace(&self) -> Option<&str> {
+        self.controller.namespace.as_deref()
+    }
+
+    fn is_of_others(key: &str) -> bool {
+        let of_others = ["/Manager./Controller.", "/Manager./GuiSocketServer"];
+        of_others.iter().any(|prefix| key.starts_with(prefix))
+    }
+
+    fn violation(&self) -> Option<(String, &'static str)> {
+        const USERS: &str = "/GuiHttpServer./ConsoleWeblet./WebConsole./LoginConlet.users";
+        if !self.namespace().is_none_or(limits::is_namespace) {
+            let key = "/Controller.namespace".to_owned();
+            return Some((key, "use the name of a namespace"));
+        }
+        let is_wrong = |text: &&String| network(text).is_none();
+        if self.server.trusted_proxies.iter().any(|it| is_wrong(&it)) {
+            let key = "/GuiHttpServer.trustedProxies".to_owned();
+            return Some((key, "use networks such as 10.0.0.0/8, or addresses"));
+        }
+        let mut names = BTreeSet::new();
+        self.users().iter().enumerate().find_map(|(n, user)| {
+            let is_name = !user.name.is_empty()
+                && user.name.len() <= USER_NAME_MAX
+                && !user.name.contains(char::is_control);
+            let (field, next_step) = if !is_name {
+                let next_step = "use 1 to 253 bytes without control characters";
+                ("name", next_step)
+            } else if !names.insert(&user.name) {
+                ("name", "list each user once")
+            } else if !is_hash(&user.password) {
+                let next_step = "use a bcrypt hash with a cost from 4 to 14, such as the output of vm-operator hash-password";
+                ("password", next_step)
+            } else {
+                return None;
+            };
+            Some((format!("{USERS}[{n}].{field}"), next_step))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The hash of `secret`.
+    const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG";
+
+    fn parse(users: &str, more: &str) -> Result<(WebSettings, Vec<String>), String> {
+        let text = format!(
+            "\"/Manager\":\n  \"/Controller\": {{namespace: vms, \"/Reconciler\": {{cpuOvercommit: 3}}}}\n  \
+             \"/GuiSocketServer\": {{port: 8888}}\n  \"/GuiHttpServer\":\n    {more}\n    \"/ConsoleWeblet\":\n      \
+             \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/RoleConletFilter\": {{}}\n        \
+             \"/RoleConfigurator\": {{rolesByUser: {{alice: [admin], \"*\": [other]}}}}\n"
+        );
+        WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
+    }
+
+    fn user(name: &str, password: &str) -> String {
+        format!("[{{name: \"{name}\", password: \"{password}\"}}]")
+    }
+
+    #[test]
+    fn keys_of_the_java_vm_operator_have_their_meaning() {
+        let (settings, warnings) = parse(&user("alice", HASH), "object: 1").unwrap();
+        assert_eq!(settings.namespace(), Some("vms"));
+        assert!(settings.user("alice").is_some() && settings.user("Alice").is_none());
+        assert_eq!(settings.roles("alice"), BTreeSet::from(["admin", "other"]));
+        assert_eq!(settings.roles("bob"), BTreeSet::from(["other"]));
+        let warned = ["RoleConletFilter", "/GuiHttpServer.object"];
+        let has = |text: &str| warnings.iter().any(|warning| warning.contains(text));
+        assert!(
+            warnings.len() == 2 && warned.into_iter().all(has),
+            "{warnings:?}"
+        );
+        assert!(
+            has("does not support this key yet") && has("unknown"),
+            "{warnings:?}"
+        );
+    }
+
+    #[test]
+    fn wrong_values_are_rejected_with_key_and_next_step() {
+        let twice = user("a", HASH).replace('}', &format!("}}, {{name: a, password: \"{HASH}\"}}"));
+        for (users, more, expected) in [
+            (
+                user("", HASH),
+                "",
+                "users[0].name: the value is not allowed; use 1 to 253",
+            ),
+            (user(&"x".repeat(254), HASH), "", "users[0].name"),
+            (
+                twice,
+                "",
+                "users[1].name: the value is not allowed; list each user once",
+            ),
+            (user("a", "secret"), "", "vm-operator hash-password"),
+            (
+                user("a", &HASH.replace("$04$", "$15$")),
+                "",
+                "a cost from 4 to 14",
+            ),
+            (user("a", &HASH[..50]), "", "users[0].password"),
+            ("[]".into(), "trustedProxies: [10.0.0.0/40]", "10.0.0.0/8"),
+        ] {
+            let error = parse(&users, more).unwrap_err();
+            assert!(
+                error.contains(expected) && error.contains("line "),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn client_is_the_last_address_that_is_no_trusted_proxy() {
+        let proxies = "trustedProxies: [10.0.0.0/8, \"fd00::1\"]";
+        let (settings, _) = parse("[]", proxies).unwrap();
+        for (peer, forwarded, client) in [
+            ("192.0.2.1", "198.51.100.7", "192.0.2.1"),
+            (
+                "10.1.1.1",
+                "203.0.113.9, 198.51.100.7, 10.2.2.2",
+                "198.51.100.7",
+            ),
+            ("::ffff:10.1.1.1", "198.51.100.7", "198.51.100.7"),
+            ("fd00::1", "", "fd00::1"),
+            ("10.1.1.1", "nonsense", "10.1.1.1"),
+        ] {
+            let found = settings.client(peer.parse().unwrap(), forwarded);
+            assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer}");
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Routes and headers.
+
+use crate::k8s::registry::Stored;
+use crate::settings::web::WebSettings;
+use crate::web::live;
+use crate::web::logins::{Login, Rejected};
+use crate::web::rights::{Action, Rights};
+use crate::web::{Console, MANAGER};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use axum::{Extension, Json, Router};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, SameSite};
+use kube::api::{Patch, PatchParams};
+use memory_serve::CacheControl;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+
+/// Browsers accept this cookie by HTTPS or from localhost only, and send it to this host only.
+const COOKIE: &str = "__Host-vmop";
+
+/// Maximum size of a request's body.
+const BODY_MAX: usize = 8 << 10;
+
+/// Maximum size of a message from a page.
+const MESSAGE_MAX: usize = 1 << 10;
+
+/// Maximum time of a request, its body included. Requests to the API server have shorter time-outs of their own.
+const REQUEST_MAX: Duration = Duration::from_secs(40);
+
+const CONTENT_SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                                font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+const HEADERS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+/// An error as the page gets it: a code, which the page has words for.
+#[derive(Serialize)]
+struct Problem {
+    #[serde(skip)]
+    status: StatusCode,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, reason: &'static str) -> Self {
+        Self {
+            status,
+            reason,
+            message: None,
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        let mut problem = Self::new(rejection.status(), "InvalidRequest");
+        problem.message = Some(rejection.body_text());
+        problem
+    }
+}
+
+impl From<WebSocketUpgradeRejection> for Problem {
+    fn from(rejection: WebSocketUpgradeRejection) -> Self {
+        let mut problem = Self::new(rejection.status(), "InvalidRequest");
+        problem.message = Some(rejection.body_text());
+        problem
+    }
+}
+
+type Shared = State<Arc<Console>>;
+
+/// Routes that need a login. `require_login` adds it to the request.
+fn routes_with_login() -> [(&'static str, MethodRouter<Arc<Console>>); 4] {
+    [
+        ("/api/v1/session", get(session)),
+        ("/api/v1/active", post(active)),
+        ("/api/v1/live", get(live)),
+        ("/api/v1/vms/{name}/actions", post(act)),
+    ]
+}
+
+/// All routes of the console.
+pub fn router(console: Arc<Console>) -> Router {
+    let mut router = Router::new();
+    for (path, route) in routes_with_login() {
+        router = router.route(path, route);
+    }
+    let require_login = from_fn_with_state(console.clone(), require_login);
+    let pages = memory_serve::load!()
+        .cache_control(CacheControl::NoCache)
+        .html_cache_control(CacheControl::NoCache);
+    let no_store = HeaderValue::from_static("no-store");
+    let other_origin =
+        |_: ProtectionError| Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
+    router = router
+        .route_layer(require_login)
+        .route("/api/v1/login", post(login))
+        .route("/api/v1/logout", post(logout))
+        .route("/livez", get(async || "ok"))
+        .route("/readyz", get(readyz))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CACHE_CONTROL,
+            no_store,
+        ))
+        .merge(pages.into_router())
+        .layer(CsrfLayer::new().with_rejection_response(other_origin))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            REQUEST_MAX,
+        ));
+    for (name, value) in HEADERS {
+        let value = HeaderValue::from_static(value);
+        router = router.layer(SetResponseHeaderLayer::overriding(name, value));
+    }
+    router.with_state(console)
+}
+
+async fn readyz(State(console): Shared) -> impl IntoResponse {
+    if console.vms.is_ready() {
+        (StatusCode::OK, "ok")
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the console is not ready, because it has not received the first list of VMs",
+        )
+    }
+}
+
+async fn require_login(
+    State(console): Shared,
+    jar: CookieJar,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let login = jar
+        .get(COOKIE)
+        .and_then(|cookie| console.logins.find(cookie.value(), &console.settings()));
+    let Some(login) = login else {
+        return Problem::new(StatusCode::UNAUTHORIZED, "LoginNeeded").into_response();
+    };
+    request.extensions_mut().insert(login);
+    next.run(request).await
+}
+
+/// The address of the client, for log lines and limits.
+fn client(settings: &WebSettings, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
+    let forwarded = headers.get_all("x-forwarded-for").iter();
+    let forwarded: Vec<_> = forwarded.filter_map(|value| value.to_str().ok()).collect();
+    settings.client(peer.ip(), &forwarded.join(","))
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Session {
+    user: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    namespace: String,
+}
+
+impl Session {
+    fn of(login: &Login, console: &Console) -> Json<Self> {
+        let settings = console.settings();
+        let user = settings.user(&login.user);
+        Json(Self {
+            user: login.user.as_ref().to_owned(),
+            full_name: user.and_then(|user| user.full_name.clone()),
+            cluster: settings.cluster_name.clone(),
+            namespace: console.namespace.clone(),
+        })
+    }
+}
+
+async fn session(State(console): Shared, Extension(login): Extension<Login>) -> Json<Session> {
+    Session::of(&login, &console)
+}
+
+async fn active(State(console): Shared, Extension(login): Extension<Login>) -> StatusCode {
+    console.logins.used(&login.id);
+    StatusCode::NO_CONTENT
+}
+
+#[derive(Deserialize)]
+struct Credentials {
+    user: String,
+    password: String,
+}
+
+async fn login(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    jar: CookieJar,
+    credentials: Result<Json<Credentials>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let Json(Credentials { user, password }) = credentials?;
+    let settings = console.settings();
+    let client = client(&settings, peer, &headers);
+    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let begun = console
+        .logins
+        .begin(&settings, &user, password, client, previous.as_deref());
+    let login = match begun.await {
+        Ok(login) => login,
+        Err(rejected) => {
+            // The name of a long request would fill the log.
+            let name: String = user.chars().take(64).collect();
+            tracing::warn!(user = name, %client, reason = ?rejected, "login rejected");
+            return Ok(rejection(rejected));
+        }
+    };
+    tracing::info!(user = &*login.user, %client, "login");
+    let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()))
+        .path("/")
+        .secure(true)
+        .http_only(true)
+        .same_site(SameSite::Strict);
+    Ok((jar.add(cookie), Session::of(&login, &console)).into_response())
+}
+
+fn rejection(rejected: Rejected) -> Response {
+    match rejected {
+        Rejected::Wrong => Problem::new(StatusCode::UNAUTHORIZED, "LoginRejected").into_response(),
+        Rejected::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy").into_response(),
+        Rejected::Limited(wait) => {
+            let seconds = wait.as_secs() + 1;
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyAttempts");
+            ([(header::RETRY_AFTER, seconds)], problem).into_response()
+        }
+    }
+}
+
+async fn logout(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    jar: CookieJar,
+) -> impl IntoResponse {
+    let login = jar
+        .get(COOKIE)
+        .and_then(|cookie| console.logins.end(cookie.value()));
+    if let Some(login) = login {
+        let client = client(&console.settings(), peer, &headers);
+        tracing::info!(user = &*login.user, %client, "logout");
+    }
+    let cookie = Cookie::build(COOKIE).path("/").secure(true);
+    (jar.remove(cookie), StatusCode::NO_CONTENT)
+}
+
+/// Whether the page of this console sends the request. Browsers send one of these headers with each WebSocket, and no page can
+/// change them. A proxy may change `Host`, so `Sec-Fetch-Site` comes first.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
+        return site == "same-origin";
+    }
+    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, authority)| Some(authority) == text(header::HOST))
+}
+
+async fn live(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    if !is_same_origin(&headers) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
+    }
+    let permit = console.live.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy"))?;
+    let upgrade = upgrade?
+        .max_message_size(MESSAGE_MAX)
+        .max_frame_size(MESSAGE_MAX);
+    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, permit)))
+}
+
+#[derive(Deserialize)]
+struct Requested {
+    #[serde(rename = "do")]
+    action: Action,
+}
+
+async fn act(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    requested: Result<Json<Requested>, JsonRejection>,
+) -> Result<StatusCode, Problem> {
+    let Json(Requested { action }) = requested?;
+    let settings = console.settings();
+    let client = client(&settings, peer, &headers);
+    let (user, verb) = (&*login.user, json!(action));
+    let done = request_state(&console, &settings, user, &name, action).await;
+    match &done {
+        Ok(()) => tracing::info!(user, %client, action = %verb, vm = name, "action"),
+        Err(problem) => {
+            let message = problem.message.as_deref();
+            tracing::warn!(user, %client, action = %verb, vm = name, reason = problem.reason, message, "action rejected");
+        }
+    }
+    done.map(|()| StatusCode::NO_CONTENT)
+}
+
+/// Writes the state of the VM. The rights are those of the present object.
+async fn request_state(
+    console: &Console,
+    settings: &WebSettings,
+    user: &str,
+    name: &str,
+    action: Action,
+) -> Result<(), Problem> {
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    let vms = console.api();
+    // The name becomes a part of a path.
+    if !is_object_name(name) {
+        return Err(not_found());
+    }
+    let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
+    let vm = vm.ok_or_else(not_found)?;
+    let rights = Rights::on_vm(settings, user, &vm.spec.permissions);
+    if rights.is_empty() {
+        return Err(not_found());
+    }
+    if !rights.include(action.needs()) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted"));
+    }
+    // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
+    let patch =
+        json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": {"state": action.state()}}});
+    let params = PatchParams::apply(MANAGER.field_manager);
+    let written = vms
+        .patch_metadata(name, &params, &Patch::Merge(patch))
+        .await;
+    written.map(drop).map_err(|error| failed(&error))
+}
+
+fn is_object_name(name: &str) -> bool {
+    let is_allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['-', '.'].contains(&c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
+}
+
+fn failed(error: &kube::Error) -> Problem {
+    let mut problem = match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Problem::new(StatusCode::NOT_FOUND, "NotFound")
+        }
+        // 422: another UID, so the VM was created again.
+        kube::Error::Api(status) if [409, 422].contains(&status.code) => {
+            Problem::new(StatusCode::CONFLICT, "Conflict")
+        }
+        _ => Problem::new(StatusCode::BAD_GATEWAY, "ApiServer"),
+    };
+    problem.message = Some(error.to_string());
+    problem
+}

@@ -1,0 +1,193 @@
+//! The list of VMs on one page: the whole list first, then changes.
+
+use crate::k8s::key::ObjectKey;
+use crate::k8s::registry::Stored;
+use crate::settings::web::WebSettings;
+use crate::web::Console;
+use crate::web::logins::Login;
+use crate::web::view::{Row, VmView};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use kube::runtime::reflector::ObjectRef;
+use serde::Serialize;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+
+/// Interval of pings, below the idle time after which common proxies close connections.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+
+/// A page that has not answered pings for this time is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// Time for one message. A slower page loses its connection, and gets the whole list with the next one.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Changes of this time are one message.
+const COLLECT_TIME: Duration = Duration::from_millis(250);
+
+/// Close code: the login has ended.
+const LOGIN_ENDED: u16 = 4401;
+
+/// A message to the page.
+#[derive(Default, Serialize)]
+struct Update<'a> {
+    /// Name of the user, in messages with the whole list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    rows: Vec<Row<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gone: Vec<String>,
+}
+
+/// The list of one page.
+struct List {
+    console: Arc<Console>,
+    login: Login,
+    /// Names of the VMs that the page has.
+    shown: HashSet<String>,
+}
+
+impl List {
+    /// The whole list.
+    fn all(&mut self, settings: &WebSettings) -> Message {
+        let vms = self.console.vms.reader().state();
+        let rows = vms
+            .iter()
+            .filter_map(|vm| vm.row(settings, &self.login.user));
+        let update = Update {
+            user: Some(&self.login.user),
+            rows: rows.collect(),
+            gone: Vec::new(),
+        };
+        let message = text(&update);
+        let visible = vms
+            .iter()
+            .filter(|vm| vm.row(settings, &self.login.user).is_some());
+        self.shown = visible.map(|vm| vm.name().to_owned()).collect();
+        message
+    }
+
+    /// The changes of these VMs. None if the page does not show them.
+    fn changes(
+        &mut self,
+        settings: &WebSettings,
+        changed: HashSet<ObjectRef<VmView>>,
+    ) -> Option<Message> {
+        let key = |vm: &ObjectRef<VmView>| ObjectKey::from(vm);
+        let vms: Vec<_> = changed
+            .iter()
+            .map(|vm| (&vm.name, self.console.vms.get(&key(vm))))
+            .collect();
+        let mut update = Update::default();
+        for (name, vm) in &vms {
+            let row = vm
+                .as_ref()
+                .and_then(|vm| vm.row(settings, &self.login.user));
+            match row {
+                Some(row) => {
+                    self.shown.insert((*name).clone());
+                    update.rows.push(row);
+                }
+                None if self.shown.remove(*name) => update.gone.push((*name).clone()),
+                None => {}
+            }
+        }
+        let is_empty = update.rows.is_empty() && update.gone.is_empty();
+        (!is_empty).then(|| text(&update))
+    }
+}
+
+fn text(update: &Update<'_>) -> Message {
+    // Texts and lists can always be serialized.
+    Message::Text(serde_json::to_string(update).unwrap_or_default().into())
+}
+
+/// Serves the list until the page closes it or the login ends. The permit is that of the page.
+pub async fn run(
+    mut socket: WebSocket,
+    console: Arc<Console>,
+    login: Login,
+    permit: OwnedSemaphorePermit,
+) {
+    let ended = login.ended.clone();
+    let frame = tokio::select! {
+        () = ended.cancelled() => Some(CloseFrame { code: LOGIN_ENDED, reason: "".into() }),
+        frame = follow(&mut socket, console, login) => frame,
+    };
+    if let Some(frame) = frame {
+        drop(timeout(SEND_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
+    }
+    drop(permit);
+}
+
+/// Returns when the connection has ended, or with the reason to close it.
+async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> Option<CloseFrame> {
+    let (mut changes, mut settings) = (console.changes.subscribe(), console.settings.clone());
+    let mut list = List {
+        console: console.clone(),
+        login,
+        shown: HashSet::new(),
+    };
+    let mut pings = interval(PING_INTERVAL);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
+    let (mut is_complete, mut changed) = (false, HashSet::new());
+    let mut due = None;
+    loop {
+        let is_due = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let message = tokio::select! {
+            received = socket.recv() => match received {
+                Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+                Some(Ok(_)) => {
+                    heard = Instant::now();
+                    None
+                }
+            },
+            _ = pings.tick() => {
+                let settings = settings.borrow().clone();
+                console.logins.find(&list.login.id, &settings)?;
+                if heard.elapsed() > SILENCE_MAX {
+                    return Some(CloseFrame { code: close_code::AWAY, reason: "".into() });
+                }
+                Some(Message::Ping(Vec::new().into()))
+            }
+            () = console.vms.ready(), if !is_complete => {
+                is_complete = true;
+                Some(list.all(&settings.borrow_and_update().clone()))
+            }
+            Ok(()) = settings.changed(), if is_complete => {
+                Some(list.all(&settings.borrow_and_update().clone()))
+            }
+            vm = changes.recv() => match vm {
+                Ok(_) if !is_complete => None,
+                Ok(vm) => {
+                    changed.insert(vm);
+                    due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
+                    None
+                }
+                Err(RecvError::Lagged(_)) if is_complete => Some(list.all(&settings.borrow().clone())),
+                Err(_) => None,
+            },
+            () = is_due => {
+                due = None;
+                list.changes(&settings.borrow().clone(), std::mem::take(&mut changed))
+            }
+        };
+        if let Some(message) = message
+            && !matches!(
+                timeout(SEND_TIMEOUT, socket.send(message)).await,
+                Ok(Ok(()))
+            )
+        {
+            return None;
+        }
+    }
+}

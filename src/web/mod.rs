@@ -1,0 +1,125 @@
+//! `vm-operator web`: the web console. Users see the VMs on which they have permissions, and start and stop them.
+//!
+//! | module | content |
+//! |---|---|
+//! | `rights` (pure) | the rights of a user on a VM |
+//! | `view` (pure) | VMs as the console stores and shows them |
+//! | `logins` | passwords, limits of attempts, logins in use |
+//! | `live` | the list of VMs on one page, by WebSocket |
+//! | `http` | routes and headers |
+//! | `server` | connections with their limits |
+//!
+//! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
+
+mod http;
+mod live;
+mod logins;
+mod rights;
+mod server;
+mod view;
+
+pub use http::router;
+pub use logins::{COST, PASSWORD_MAX};
+pub use server::serve;
+
+use crate::k8s::cluster::{Cluster, Manager};
+use crate::k8s::follow;
+use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::tasks::Tasks;
+use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
+use crate::k8s::watch::Namespaces;
+use crate::settings::web::WebSettings;
+use crate::web::logins::Logins;
+use crate::web::view::VmView;
+use futures::StreamExt;
+use kube::Api;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, broadcast, watch};
+
+/// Field manager of the console's writes.
+pub const MANAGER: Manager = Manager {
+    field_manager: "vm-web",
+    reporter: "vmoperator.jdrupes.org/vm-web",
+    action: "Request",
+};
+
+/// Pages with a live list at the same time.
+const LIVE_MAX: usize = 500;
+
+/// Changes of VMs that a page can lag behind. After more, it gets the whole list.
+const LAG_MAX: usize = 1024;
+
+/// The state of the console.
+pub struct Console {
+    cluster: Cluster,
+    namespace: String,
+    settings: watch::Receiver<Arc<WebSettings>>,
+    vms: Arc<PrimaryStore<VmView>>,
+    changes: broadcast::Sender<ObjectRef<VmView>>,
+    logins: Logins,
+    live: Arc<Semaphore>,
+}
+
+impl Console {
+    /// A console without VMs. The sender of `settings` changes the configuration of the running console.
+    #[must_use]
+    pub fn new(
+        cluster: Cluster,
+        namespace: String,
+        settings: watch::Receiver<Arc<WebSettings>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            cluster,
+            namespace,
+            settings,
+            vms: Arc::default(),
+            changes: broadcast::Sender::new(LAG_MAX),
+            logins: Logins::default(),
+            live: Arc::new(Semaphore::new(LIVE_MAX)),
+        })
+    }
+
+    /// Starts the watch of VMs, and the check of logins after each change of the configuration.
+    pub fn start(self: &Arc<Self>, tasks: &mut Tasks) {
+        let namespaces = Namespaces::Only(vec![self.namespace.clone()]);
+        // The operator reports VMs that cannot be decoded.
+        let undecodable = Undecodable::new::<VmView>(None);
+        let config = watcher::Config::default();
+        let events = decoded_in::<VmView>(
+            &self.cluster,
+            &namespaces,
+            &config,
+            &undecodable,
+            StandIn::LastVersion,
+        );
+        let changed = follow::primaries(&self.cluster, "vms", events, self.vms.clone());
+        let console = self.clone();
+        tasks.spawn("watch of vms".to_owned(), async move {
+            let mut changed = std::pin::pin!(changed);
+            while let Some(vm) = changed.next().await {
+                // Without receivers, no page is open.
+                drop(console.changes.send(vm));
+            }
+        });
+        let console = self.clone();
+        tasks.spawn("check of logins".to_owned(), async move {
+            let mut settings = console.settings.clone();
+            while settings.changed().await.is_ok() {
+                let settings = settings.borrow_and_update().clone();
+                console.logins.end_invalid(&settings);
+            }
+            // The sender exists as long as the process.
+            std::future::pending().await
+        });
+    }
+
+    fn settings(&self) -> Arc<WebSettings> {
+        self.settings.borrow().clone()
+    }
+
+    fn api(&self) -> Api<VmView> {
+        Api::namespaced(self.cluster.client.clone(), &self.namespace)
+    }
+}

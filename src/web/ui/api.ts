@@ -1,0 +1,71 @@
+/** Requests to the console's server. */
+
+export interface Session {
+  user: string;
+  fullName?: string;
+  cluster?: string;
+  namespace: string;
+}
+
+export type Action = "start" | "stop";
+export type Requested = "Running" | "Stopped";
+
+export interface Row {
+  name: string;
+  requested: Requested;
+  running: boolean;
+  ready?: { status: "True" | "False" | "Unknown"; reason: string; message: string };
+  system?: string;
+  consoleUser?: string;
+  may: string[];
+}
+
+/** `status` is 0 if the server did not answer. */
+export interface ApiError {
+  status: number;
+  reason: string;
+  message?: string;
+  retryAfterSeconds?: number;
+}
+
+export type Answer<T> = { ok: true; value: T } | { ok: false; error: ApiError };
+
+const REQUEST_TIMEOUT_MS = 30_000;
+
+async function request<T>(method: "GET" | "POST", path: string, body?: object): Promise<Answer<T>> {
+  try {
+    const response = await fetch(`/api/v1/${path}`, {
+      method,
+      cache: "no-store",
+      signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+      ...(body && { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }),
+    });
+    if (response.ok) {
+      return { ok: true, value: (response.status === 204 ? undefined : await response.json()) as T };
+    }
+    return { ok: false, error: await readError(response) };
+  } catch {
+    return { ok: false, error: { status: 0, reason: "NoAnswer" } };
+  }
+}
+
+async function readError(response: Response): Promise<ApiError> {
+  const error: ApiError = { status: response.status, reason: `HTTP ${response.status}` };
+  const seconds = Number(response.headers.get("Retry-After"));
+  if (seconds > 0) error.retryAfterSeconds = Math.ceil(seconds);
+  try {
+    const body = (await response.json()) as { reason?: unknown; message?: unknown } | null;
+    if (typeof body?.reason === "string") error.reason = body.reason;
+    if (typeof body?.message === "string") error.message = body.message;
+  } catch {
+    // A proxy's error page has no reason in JSON: the HTTP status is the reason.
+  }
+  return error;
+}
+
+export const getSession = () => request<Session>("GET", "session");
+export const postLogin = (user: string, password: string) => request<Session>("POST", "login", { user, password });
+export const postLogout = () => request<void>("POST", "logout");
+export const postActive = () => request<void>("POST", "active");
+export const postAction = (name: string, action: Action) =>
+  request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });

@@ -1,0 +1,137 @@
+/** The list of VMs. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import type { Action, Row } from "./api";
+import { list, query, runAction, setQuery, shown, stateOf, type State, type Vm } from "./state";
+import { errorText, words } from "./words";
+
+/** One shape per state, since colour alone is not visible to everybody. */
+const SHAPES: Record<State, string> = {
+  Running: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13z",
+  Starting: "M8 2l7 12H1z",
+  Stopping: "M8 14L1 2h14z",
+  Stopped: "M2.5 2.5v11h11v-11zm2 2h7v7h-7z",
+  Problem: "M8 0l8 8-8 8-8-8zM7 4v5h2V4zm0 6v2h2v-2z",
+};
+/** A longer message can exceed the two lines that each row reserves. */
+const LONG_MESSAGE = 90;
+
+export function List() {
+  const text = words.list;
+  const title = useRef<HTMLHeadingElement>(null);
+  useEffect(() => title.current?.focus(), []);
+  const all = list.value;
+  return (
+    <main>
+      <div class="toolbar">
+        <h1 ref={title} tabIndex={-1}>
+          {text.title}
+        </h1>
+        <form role="search" onSubmit={(event) => event.preventDefault()}>
+          <label for="search" class="hidden">
+            {text.search}
+          </label>
+          <input
+            id="search"
+            type="search"
+            placeholder={text.search}
+            spellcheck={false}
+            value={query.value}
+            onInput={(event) => setQuery(event.currentTarget.value)}
+          />
+        </form>
+        <p class="count" role="status">
+          {all && text.count(shown.value.length, all.length, query.value.trim() !== "")}
+        </p>
+      </div>
+      {shown.value.length > 0 ? (
+        <ul class="vms">
+          {shown.value.map((vm) => (
+            <VmRow key={vm.name} vm={vm} />
+          ))}
+        </ul>
+      ) : (
+        <div class="empty">
+          <p>{!all ? text.loading : all.length > 0 ? text.noMatch : text.noVms}</p>
+          {all?.length === 0 && <p>{text.noVmsNext}</p>}
+        </div>
+      )}
+    </main>
+  );
+}
+
+function VmRow({ vm }: { vm: Vm }) {
+  const row = vm.row.value;
+  const state = stateOf(row);
+  return (
+    <li class="vm" data-vm={row.name} data-requested={row.requested} data-state={state}>
+      <h2>{row.name}</h2>
+      <div class="status">
+        <p class="state">
+          <svg viewBox="0 0 16 16" aria-hidden="true">
+            <path fill-rule="evenodd" d={SHAPES[state]} />
+          </svg>
+          {words.states[state]}
+        </p>
+        <Note vm={vm} row={row} state={state} />
+      </div>
+      <div class="facts">
+        {row.system && <p>{row.system}</p>}
+        {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
+      </div>
+      <ActionButton vm={vm} row={row} />
+    </li>
+  );
+}
+
+/** The error of the last action, or else the reason and message of the condition `Ready`. */
+function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
+  const open = useSignal(false);
+  const error = vm.error.value;
+  const ready = row.ready;
+  const isShown = ready && ready.status !== "True" && (row.requested === "Running" || state === "Problem");
+  const reason = error || !isShown ? "" : ready.reason;
+  const message = error ? errorText(error) : isShown ? ready.message : "";
+  const isLong = reason.length + message.length > LONG_MESSAGE;
+  return (
+    <div class={`note${error ? " error" : ""}${open.value ? " open" : ""}`}>
+      {(reason || message) && (
+        <p>
+          {reason && <b>{message ? `${reason}: ` : reason}</b>}
+          {message}
+        </p>
+      )}
+      {isLong && (
+        <button type="button" class="link" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
+          {open.value ? words.list.showLess : words.list.showAll}
+          <span class="hidden"> {vm.name}</span>
+        </button>
+      )}
+    </div>
+  );
+}
+
+function ActionButton({ vm, row }: { vm: Vm; row: Row }) {
+  const busy = vm.busy.value;
+  const action: Action = busy?.action ?? (row.requested === "Running" ? "stop" : "start");
+  const text = words.actions[action];
+  const isPermitted = row.may.includes(action);
+  const label = busy ? text.busy : text.label;
+  // `aria-disabled` instead of `disabled`: the button retains the focus, and its title can be read by keyboard.
+  // The second click of a double click would request the opposite.
+  const click = (event: MouseEvent) => isPermitted && !busy && event.detail < 2 && void runAction(vm, action);
+  return (
+    <button
+      type="button"
+      class={`action${busy ? " busy" : ""}`}
+      aria-label={`${label} ${vm.name}`}
+      aria-disabled={!isPermitted || busy !== null}
+      aria-busy={busy !== null}
+      {...(!isPermitted && !busy && { title: text.notPermitted })}
+      onClick={click}
+    >
+      {label}
+    </button>
+  );
+}

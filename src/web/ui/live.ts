@@ -1,0 +1,120 @@
+/** The connection that delivers the list and its changes. */
+
+import { effect, signal } from "@preact/signals";
+import { getSession, postActive, type Row } from "./api";
+import { changeRows, clearRows, endLogin, loadSession, loggedIn, phase, replaceRows } from "./state";
+
+interface Message {
+  user?: string;
+  rows?: Row[];
+  gone?: string[];
+}
+
+/** `since` is null if no list was received yet. `tries` counts the failures since the last message. */
+export type Connection = { is: "connecting" } | { is: "live" } | { is: "lost"; since: Date | null; tries: number };
+
+export const connection = signal<Connection>({ is: "connecting" });
+
+const CLOSE_CODE_LOGIN_ENDED = 4401;
+const BACKOFF_SECONDS = [1, 2, 4, 8, 15];
+const FIRST_MESSAGE_TIMEOUT_MS = 20_000;
+const ACTIVE_INTERVAL_MS = 5 * 60_000;
+
+/** Number of tries after which the page offers a button to connect. */
+export const TRIES_BEFORE_BUTTON = BACKOFF_SECONDS.length;
+
+let socket: WebSocket | null = null;
+let timer: number | undefined;
+
+/** Drops the socket without its close event: a socket without network reports its end minutes later. */
+function dropSocket() {
+  clearTimeout(timer);
+  const dropped = socket;
+  socket = null;
+  dropped?.close();
+}
+
+function connect() {
+  dropSocket();
+  const own = new WebSocket(`${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/api/v1/live`);
+  socket = own;
+  let hasList = false;
+  timer = setTimeout(() => own === socket && reconnect(false), FIRST_MESSAGE_TIMEOUT_MS);
+  own.onmessage = (event) => {
+    if (own !== socket) return;
+    let message: Message;
+    try {
+      message = JSON.parse(String(event.data)) as Message;
+    } catch {
+      return void reconnect(hasList);
+    }
+    clearTimeout(timer);
+    if (hasList) return changeRows(message.rows ?? [], message.gone ?? []);
+    hasList = true;
+    if (phase.value.is === "loggedIn" && phase.value.session.user !== message.user) {
+      clearRows();
+      void loadSession();
+    }
+    replaceRows(message.rows ?? []);
+    connection.value = { is: "live" };
+  };
+  own.onclose = (event) => {
+    if (own !== socket) return;
+    if (event.code === CLOSE_CODE_LOGIN_ENDED) endLogin();
+    else void reconnect(hasList);
+  };
+}
+
+async function reconnect(hadList: boolean) {
+  dropSocket();
+  const was = connection.value;
+  const tries = was.is === "lost" ? was.tries + 1 : 1;
+  const since = was.is === "live" ? new Date() : was.is === "lost" ? was.since : null;
+  const lost: Connection = { is: "lost", since, tries };
+  connection.value = lost;
+  // The page cannot see why a handshake failed, so it asks for the session.
+  if (!hadList) {
+    const answer = await getSession();
+    if (connection.value !== lost || socket || !loggedIn.value) return;
+    if (!answer.ok && answer.error.status === 401) return endLogin();
+  }
+  const seconds = BACKOFF_SECONDS[Math.min(tries, BACKOFF_SECONDS.length) - 1] ?? 15;
+  timer = setTimeout(connect, seconds * 1000 * (0.8 + 0.4 * Math.random()));
+}
+
+export function connectNow() {
+  if (connection.value.is === "lost") connect();
+}
+
+let hasInput = false;
+
+/** Connects while a user is logged in, and reports the user's input to the server. */
+export function startLive() {
+  for (const name of ["keydown", "pointerdown", "pointermove", "wheel"]) {
+    addEventListener(name, (event) => (hasInput ||= event.isTrusted), { passive: true });
+  }
+  addEventListener("online", connectNow);
+  addEventListener("offline", () => connection.value.is === "live" && void reconnect(true));
+  document.addEventListener("visibilitychange", () => document.hidden || connectNow());
+  effect(() => {
+    if (!loggedIn.value) return;
+    hasInput = false;
+    connection.value = { is: "connecting" };
+    connect();
+    const reports = setInterval(reportInput, ACTIVE_INTERVAL_MS);
+    return () => {
+      clearInterval(reports);
+      dropSocket();
+    };
+  });
+}
+
+async function reportInput() {
+  if (!hasInput) return;
+  hasInput = false;
+  const login = phase.value;
+  const answer = await postActive();
+  if (answer.ok || phase.value !== login) return;
+  if (answer.error.status === 401) endLogin();
+  else hasInput = true;
+}

@@ -1,0 +1,187 @@
+//! (pure) VMs as the console stores them, and as pages show them.
+
+use crate::api::VirtualMachine;
+use crate::api::conditions;
+use crate::api::vm::conditions::{READY, RUNNING};
+use crate::api::vm::{Permission, State};
+use crate::k8s::store::trim::key_and_versions;
+use crate::settings::web::WebSettings;
+use crate::web::rights::Rights;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use kube::Resource;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+/// Maximum length in bytes of a text that a guest or runner can influence.
+const TEXT_MAX: usize = 1024;
+
+/// A VM, with the fields that pages show.
+#[derive(Clone, Debug, Resource, Deserialize)]
+#[resource(inherit = VirtualMachine)]
+#[allow(missing_docs)]
+pub struct VmView {
+    #[serde(deserialize_with = "key_and_versions")]
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: SpecView,
+    #[serde(default)]
+    pub status: StatusView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct SpecView {
+    pub permissions: Vec<Permission>,
+    pub vm: MachineView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct MachineView {
+    pub state: Option<State>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct StatusView {
+    #[serde(deserialize_with = "read_conditions")]
+    pub conditions: Box<[Condition]>,
+    #[serde(rename = "osinfo", deserialize_with = "read_system")]
+    pub system: Option<Box<str>>,
+    pub console_user: String,
+}
+
+/// The conditions that pages show.
+fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Box<[Condition]>, D::Error> {
+    let all = Vec::<Condition>::deserialize(from)?.into_iter();
+    Ok(all
+        .filter(|it| [READY, RUNNING].contains(&it.type_.as_str()))
+        .collect())
+}
+
+/// The name of the guest's operating system, which a guest agent reports in any form.
+fn read_system<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<str>>, D::Error> {
+    let info = Option::<Map<String, Value>>::deserialize(from)?.unwrap_or_default();
+    let name = ["pretty-name", "name", "id"]
+        .into_iter()
+        .find_map(|key| info.get(key)?.as_str());
+    Ok(name.map(|name| shortened(name).into()))
+}
+
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
+}
+
+/// A VM on a page. It has all fields that leave the console; annotations, `cloudInit` and Secrets are not among them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Row<'a> {
+    name: &'a str,
+    requested: State,
+    running: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready: Option<Ready<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    console_user: Option<&'a str>,
+    may: Rights,
+}
+
+#[derive(Debug, Serialize)]
+struct Ready<'a> {
+    status: &'a str,
+    reason: &'a str,
+    message: &'a str,
+}
+
+impl VmView {
+    /// The VM's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// The VM as the user sees it. None if the user has no right on it.
+    #[must_use]
+    pub fn row(&self, settings: &WebSettings, user: &str) -> Option<Row<'_>> {
+        let may = Rights::on_vm(settings, user, &self.spec.permissions);
+        if may.is_empty() {
+            return None;
+        }
+        let status = &self.status;
+        let ready = conditions::find(&status.conditions, READY).map(|condition| Ready {
+            status: &condition.status,
+            reason: shortened(&condition.reason),
+            message: shortened(&condition.message),
+        });
+        let console_user = Some(shortened(&status.console_user));
+        Some(Row {
+            name: self.name(),
+            requested: self.spec.vm.state.unwrap_or(State::Stopped),
+            running: conditions::is_true(&status.conditions, RUNNING),
+            ready,
+            system: status.system.as_deref(),
+            console_user: console_user.filter(|user| !user.is_empty()),
+            may,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn vm(osinfo: Value) -> VmView {
+        let condition = |kind: &str, status: &str, message: &str| json!({"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        serde_json::from_value(json!({
+            "metadata": {"name": "vm", "namespace": "ns", "annotations": {"hidden": "1"}},
+            "spec": {
+                "permissions": [{"user": "alice", "may": ["stop"]}], "cloudInit": {"userData": "hidden"},
+                "vm": {"state": "Running", "maximumCpus": 2},
+            },
+            "status": {
+                "conditions": [condition("Ready", "False", &"ä".repeat(1000)), condition("Running", "True", ""), condition("Other", "True", "")],
+                "osinfo": osinfo, "consoleUser": "bob",
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn row_has_the_listed_fields_only_and_exists_for_users_with_a_right() {
+        let settings = WebSettings::default();
+        let vm = vm(json!({"pretty-name": "Debian 12", "id": "debian"}));
+        assert!(vm.row(&settings, "bob").is_none());
+        let row = serde_json::to_value(vm.row(&settings, "alice").unwrap()).unwrap();
+        let message = "ä".repeat(512);
+        let expected = json!({
+            "name": "vm", "requested": "Running", "running": true, "system": "Debian 12", "consoleUser": "bob", "may": ["stop"],
+            "ready": {"status": "False", "reason": "R", "message": message},
+        });
+        assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn guest_cannot_make_its_vm_unreadable() {
+        for osinfo in [
+            json!(null),
+            json!({}),
+            json!({"pretty-name": 1, "id": ["x"]}),
+        ] {
+            assert_eq!(vm(osinfo).status.system, None);
+        }
+        assert_eq!(
+            vm(json!({"id": "x".repeat(5000)}))
+                .status
+                .system
+                .unwrap()
+                .len(),
+            TEXT_MAX
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! The web console as a process, on a real API server, with the account, Role and admission policy of `deploy/`.
+
+use crate::apiserver::world::{World, eventually, machine, root};
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+/// The hash of `secret`.
+const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG";
+
+/// A console that runs as the account `vm-web`.
+struct Console {
+    world: World,
+    address: SocketAddr,
+    dir: TempDir,
+    _process: Child,
+}
+
+/// The headers of a page of the console.
+const SAME_ORIGIN: &str = "Sec-Fetch-Site: same-origin\r\n";
+
+impl Console {
+    async fn start(name: &str) -> Self {
+        let world = World::new(name).await;
+        for object in world.kustomize("deploy/cluster") {
+            if object["metadata"]["name"] == "vm-web" {
+                world.apply(&object, false).await.unwrap();
+            }
+        }
+        for mut object in world.kustomize("deploy/web") {
+            if object["kind"] == "RoleBinding" {
+                object["subjects"][0]["namespace"] = world.namespace.clone().into();
+            }
+            world.apply(&object, false).await.unwrap();
+        }
+        for (name, user, may) in [
+            ("vm", "alice", json!(["start", "stop"])),
+            ("read", "alice", json!(["stop"])),
+            ("other", "bob", json!(["*"])),
+        ] {
+            let permissions = json!([{"user": user, "may": may}]);
+            let spec = json!({"permissions": permissions, "vm": {"state": "Running", "maximumRam": "1Gi", "networks": [], "disks": [],
+                "display": {"spice": {}}}});
+            let (vms, vm) = (world.vms(), machine(name, spec));
+            vms.create(&PostParams::default(), &vm).await.unwrap();
+        }
+        let dir = tempfile::tempdir().unwrap();
+        configure(&dir, &world, HASH);
+        let mut kubeconfig = world.server.kubeconfig();
+        let account = format!("system:serviceaccount:{}:vm-web", world.namespace);
+        kubeconfig["users"][0]["user"]["as"] = account.into();
+        let kubeconfig = kubeconfig.to_string();
+        std::fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
+        let log = dir.path().join("log");
+        let process = Command::new(env!("CARGO_BIN_EXE_vm-operator"))
+            .args(["web", "--listen", "127.0.0.1:0", "--log-format", "json"])
+            .arg("--config")
+            .arg(dir.path().join("config.yaml"))
+            .env("KUBECONFIG", dir.path().join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stderr(std::fs::File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        eventually("the console listens", async || address(&log).is_some()).await;
+        let address = address(&log).unwrap();
+        let console = Self {
+            world,
+            address,
+            dir,
+            _process: process,
+        };
+        eventually("the console is ready", async || {
+            console.send("GET", "/readyz", "", "").await.0 == 200
+        })
+        .await;
+        console
+    }
+
+    /// Sends a request. Returns code, head and body of the response.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}",
+            self.address
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // A server that rejects a long body may reset the connection after its answer.
+        drop(stream.read_to_end(&mut answer).await);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), head.into(), body.into())
+    }
+
+    /// The headers of a page of the logged-in user.
+    async fn login(&self, user: &str, headers: &str) -> String {
+        let credentials = json!({"user": user, "password": "secret"}).to_string();
+        let headers = format!("{headers}{SAME_ORIGIN}");
+        let (code, head, body) = self
+            .send("POST", "/api/v1/login", &headers, &credentials)
+            .await;
+        assert_eq!(code, 200, "{body}");
+        let (_, cookie) = head.split_once("set-cookie: ").unwrap();
+        let (cookie, attributes) = cookie.split_once("; ").unwrap();
+        let attributes = attributes.lines().next().unwrap();
+        assert!(cookie.starts_with("__Host-vmop=") && cookie.len() == "__Host-vmop=".len() + 32);
+        assert_eq!(attributes, "HttpOnly; SameSite=Strict; Secure; Path=/");
+        format!("Cookie: {cookie}\r\n{SAME_ORIGIN}")
+    }
+
+    async fn act(&self, headers: &str, vm: &str, action: &str) -> (u16, Value) {
+        let body = json!({"do": action}).to_string();
+        let path = format!("/api/v1/vms/{vm}/actions");
+        let (code, _, body) = self.send("POST", &path, headers, &body).await;
+        (code, serde_json::from_str(&body).unwrap_or_default())
+    }
+
+    async fn state(&self, vm: &str) -> Value {
+        let vm = self.world.vms().get(vm).await.unwrap();
+        json!(vm.spec.vm.state)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+}
+
+fn configure(dir: &TempDir, world: &World, hash: &str) {
+    let users = ["alice", "bob"].map(|name| json!({"name": name, "password": hash}));
+    let console = json!({"/ConsoleWeblet": {"/WebConsole": {"/LoginConlet": {"users": users}}}});
+    let namespace = json!({"namespace": world.namespace});
+    let config = json!({"/Manager": {"/Controller": namespace, "/GuiHttpServer": console}});
+    let path = |name: &str| dir.path().join(name);
+    std::fs::write(path("new"), config.to_string()).unwrap();
+    std::fs::rename(path("new"), path("config.yaml")).unwrap();
+}
+
+fn address(log: &PathBuf) -> Option<SocketAddr> {
+    let text = std::fs::read_to_string(log).unwrap();
+    let lines = text.lines().map(serde_json::from_str::<Value>);
+    let mut addresses = lines.filter_map(|line| line.ok()?["address"].as_str()?.parse().ok());
+    addresses.next()
+}
+
+#[tokio::test]
+async fn user_stops_and_starts_a_vm_in_a_browser() {
+    let console = Console::start("web-browser").await;
+    let screenshot = root().join(".cache/web");
+    std::fs::create_dir_all(&screenshot).unwrap();
+    let journey = Command::new(root().join("tests/web/pages"))
+        .arg("journey")
+        .env("CONSOLE_URL", format!("http://{}", console.address))
+        .env("CONSOLE_USER", "alice")
+        .env("CONSOLE_PASSWORD", "secret")
+        .env("VM", "vm")
+        .env("SCREENSHOT", screenshot.join("list.png"))
+        .output();
+    let journey = journey.await.unwrap();
+    let text = String::from_utf8_lossy(&journey.stdout);
+    let error = String::from_utf8_lossy(&journey.stderr);
+    assert!(journey.status.success(), "{text}{error}\n{}", console.log());
+    let log = console.log();
+    let lines = ["login rejected", "login", "action", "action", "logout"];
+    let audit = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let audit = audit.filter(|line: &Value| line["client"] == "127.0.0.1");
+    let audit: Vec<Value> = audit.collect();
+    let messages: Vec<_> = audit.iter().map(|line| line["message"].clone()).collect();
+    assert_eq!(messages, lines);
+    assert!(audit.iter().all(|line| line["user"] == "alice"), "{log}");
+    assert!(!log.contains("secret") && !log.contains("__Host"), "{log}");
+}
+
+#[tokio::test]
+async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
+    let console = Console::start("web-rights").await;
+    for (method, path) in [
+        ("GET", "/api/v1/session"),
+        ("GET", "/api/v1/live"),
+        ("POST", "/api/v1/active"),
+        ("POST", "/api/v1/vms/vm/actions"),
+        ("GET", "/api/v1/unknown"),
+    ] {
+        let (code, head, body) = console.send(method, path, SAME_ORIGIN, "{}").await;
+        let expected = if path.ends_with("unknown") { 404 } else { 401 };
+        assert_eq!(code, expected, "{path}: {body}");
+        for header in ["content-security-policy: default-src 'none'", "nosniff"] {
+            assert!(head.contains(header), "{path}: {head}");
+        }
+    }
+    let alice = console.login("alice", "").await;
+    for (vm, action, code, reason) in [
+        ("read", "start", 403, "NotPermitted"),
+        ("other", "stop", 404, "NotFound"),
+        ("missing", "stop", 404, "NotFound"),
+        ("..%2Fpods", "stop", 404, "NotFound"),
+        ("..", "stop", 404, "NotFound"),
+        ("vm", "reset", 422, "InvalidRequest"),
+    ] {
+        let (found, body) = console.act(&alice, vm, action).await;
+        assert_eq!(
+            (found, &body["reason"]),
+            (code, &json!(reason)),
+            "{vm} {action}"
+        );
+    }
+    let foreign = alice.replace("same-origin", "cross-site");
+    for headers in [
+        foreign.clone(),
+        alice.replace(SAME_ORIGIN, "Origin: http://evil.example\r\n"),
+    ] {
+        let (code, body) = console.act(&headers, "vm", "stop").await;
+        assert_eq!(
+            (code, &body["reason"]),
+            (403, &json!("OtherOrigin")),
+            "{headers}"
+        );
+    }
+    let upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let (code, ..) = console
+        .send("GET", "/api/v1/live", &format!("{foreign}{upgrade}"), "")
+        .await;
+    assert_eq!(code, 403);
+    let long = "x".repeat(9 << 10);
+    let (code, ..) = console
+        .send("POST", "/api/v1/login", SAME_ORIGIN, &long)
+        .await;
+    assert_eq!(code, 413);
+    assert_eq!(console.state("vm").await, "Running");
+    assert_eq!(console.act(&alice, "vm", "stop").await.0, 204);
+    assert_eq!(console.state("vm").await, "Stopped");
+
+    // A new login of a browser, a logout and another password end a login.
+    let next = console.login("alice", &alice).await;
+    assert_eq!(
+        console.send("POST", "/api/v1/active", &alice, "").await.0,
+        401
+    );
+    let bob = console.login("bob", "").await;
+    assert_eq!(
+        console.send("POST", "/api/v1/logout", &next, "").await.0,
+        204
+    );
+    assert_eq!(console.act(&next, "vm", "start").await.0, 401);
+    assert_eq!(console.act(&bob, "other", "stop").await.0, 204);
+    configure(&console.dir, &console.world, &HASH.replace("$2y$", "$2b$"));
+    eventually("the other hash ends the login", async || {
+        console.act(&bob, "other", "stop").await.0 == 401
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn account_of_the_console_changes_only_the_fields_of_its_actions() {
+    let console = Console::start("web-policy").await;
+    let world = &console.world;
+    let client = world.token("vm-web", None).await;
+    let vms = kube::Api::<vm_operator::api::VirtualMachine>::namespaced(client, &world.namespace);
+    let patch = async |patch: Value| {
+        let params = PatchParams::default();
+        vms.patch("vm", &params, &Patch::Merge(patch)).await
+    };
+    let machine = |machine: Value| json!({"spec": {"vm": machine}});
+    eventually("the policy is in force", async || {
+        let params = PatchParams::default().dry_run();
+        let labels = json!({"metadata": {"labels": {"a": "b"}}});
+        vms.patch("vm", &params, &Patch::Merge(labels))
+            .await
+            .is_err()
+    })
+    .await;
+    for rejected in [
+        json!({"metadata": {"labels": {"a": "b"}}}),
+        json!({"metadata": {"annotations": {"a": "b"}}}),
+        json!({"metadata": {"finalizers": ["a/b"]}}),
+        json!({"spec": {"permissions": [{"user": "eve", "may": ["*"]}]}}),
+        json!({"spec": {"permissions": null}}),
+        json!({"spec": {"cloudInit": {"userData": {}}}}),
+        json!({"spec": {"image": {"source": "evil"}}}),
+        machine(json!({"maximumRam": "2Gi"})),
+        machine(json!({"disks": [{"cdrom": {"image": "evil.iso"}}]})),
+        machine(json!({"state": "Stopped", "maximumCpus": 3})),
+    ] {
+        let error = patch(rejected.clone()).await.unwrap_err().to_string();
+        assert!(
+            error.contains("the account vm-web may not change"),
+            "{rejected}: {error}"
+        );
+    }
+    let allowed = json!({"state": "Stopped", "currentCpus": 1, "currentRam": "1Gi", "resetRequest": 1, "restartRequest": 1});
+    patch(machine(allowed)).await.unwrap();
+    patch(machine(json!({"currentCpus": null}))).await.unwrap();
+    let delete = vms.delete("vm", &Default::default()).await;
+    assert!(delete.unwrap_err().to_string().contains("forbidden"));
+    // The policy is for this account only.
+    let spec = json!({"spec": {"vm": {"maximumRam": "2Gi"}}});
+    let own = world.vms();
+    let params = PatchParams::default();
+    own.patch("vm", &params, &Patch::Merge(spec)).await.unwrap();
+}

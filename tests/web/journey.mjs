@@ -1,0 +1,94 @@
+// Drives the web console in Chromium: login, stop and start of a VM, logout.
+// Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
+// optional SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+import { chromium } from "playwright-core";
+
+const TIMEOUT_MS = 20_000;
+
+function required(name) {
+  const value = process.env[name];
+  if (value) return value;
+  console.error(`The environment variable ${name} is not set.`);
+  process.exit(2);
+}
+
+const url = required("CONSOLE_URL");
+const user = required("CONSOLE_USER");
+const password = required("CONSOLE_PASSWORD");
+const vm = required("VM");
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+  args: ["--no-sandbox"],
+  timeout: TIMEOUT_MS,
+});
+// A console of a test has a certificate that the browser does not know.
+const context = await browser.newContext({ ignoreHTTPSErrors: true, locale: "en" });
+const page = await context.newPage();
+page.setDefaultTimeout(TIMEOUT_MS);
+
+const problems = [];
+// The browser logs each response 401 as an error; the rejected login and the missing session are expected.
+const isExpected = (message) => /status of 401/.test(message.text()) && /\/api\/v1\/(login|session)$/.test(message.location().url);
+page.on("console", (message) => {
+  if (message.type() === "error" && !isExpected(message)) problems.push(message.text());
+});
+page.on("pageerror", (error) => problems.push(String(error)));
+
+async function step(text, run) {
+  try {
+    await run();
+    console.log(`ok    ${text}`);
+  } catch (error) {
+    console.log(`FAIL  ${text}: ${error.message}`);
+    await browser.close();
+    process.exit(1);
+  }
+}
+
+const userField = page.getByLabel("User", { exact: true });
+const row = page.locator(`[data-vm="${vm}"]`);
+const rowRequests = (state) => page.locator(`[data-vm="${vm}"][data-requested="${state}"]`).waitFor();
+
+async function logIn(secret) {
+  await userField.fill(user);
+  await page.getByLabel("Password").fill(secret);
+  await page.getByRole("button", { name: "Log in" }).click();
+}
+
+await step("the console shows the login form", async () => {
+  await page.goto(url, { timeout: TIMEOUT_MS });
+  await userField.waitFor();
+});
+await step("a wrong password is rejected", async () => {
+  await logIn(`${password}-wrong`);
+  await page.getByText("User or password is wrong.").waitFor();
+});
+await step("the right password shows the list", async () => {
+  await logIn(password);
+  await row.waitFor();
+});
+await step("Stop requests the state Stopped", async () => {
+  await page.getByRole("button", { name: `Stop ${vm}`, exact: true }).click();
+  await rowRequests("Stopped");
+});
+await step("Start requests the state Running", async () => {
+  await page.getByRole("button", { name: `Start ${vm}`, exact: true }).click();
+  await rowRequests("Running");
+});
+if (process.env.SCREENSHOT) {
+  await step("a screenshot is written", () => page.screenshot({ path: process.env.SCREENSHOT }));
+}
+await step("the logout shows the login form", async () => {
+  await page.getByRole("button", { name: "Log out" }).click();
+  await userField.waitFor();
+});
+await step("the login form remains after a reload", async () => {
+  await page.reload({ timeout: TIMEOUT_MS });
+  await userField.waitFor();
+  if ((await row.count()) > 0) throw new Error("the list is visible");
+});
+await step("the browser logged no error and no violation of the content security policy", () => {
+  if (problems.length > 0) throw new Error(problems.join("; "));
+});
+await browser.close();
