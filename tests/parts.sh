@@ -150,6 +150,7 @@ part_selftests() {
     local failed=0
     "$REPO/tests/cluster/images-selftest" || failed=1
     "$REPO/tests/monitoring/selftest" || failed=1
+    "$REPO/tests/web/pages" selftest || failed=1
     return "$failed"
 }
 

@@ -25,9 +25,12 @@ pub(super) struct Web {
     /// Configuration file, which the console reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Address and port of the HTTP server, with /livez and /readyz
+    /// Address and port of the web console
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
     listen: SocketAddr,
+    /// Address and port of the HTTP server with /livez and /readyz
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
+    http: SocketAddr,
     /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
     /// directory of the configuration file
     #[arg(long, default_value = "info")]
@@ -57,9 +60,19 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let console = Console::new(cluster, namespace, settings);
     let mut tasks = Tasks::default();
     console.start(&mut tasks);
-    let serving = web::serve(options.listen, web::router(console)).await;
-    let serving = serving.map_err(|e| Fatal::Http(options.listen, e))?;
-    tasks.spawn("HTTP server".to_owned(), serving);
+    for (name, address, router) in [
+        (
+            "the web console",
+            options.listen,
+            web::router(console.clone()),
+        ),
+        ("/livez and /readyz", options.http, web::probes(console)),
+    ] {
+        let what = format!("serving {name} over HTTP");
+        let serving = web::serve(address, router, &what).await;
+        let serving = serving.map_err(|e| Fatal::Http(address, e))?;
+        tasks.spawn(format!("HTTP server of {name}"), serving);
+    }
     let follow_config = async {
         let mut config = config;
         loop {

@@ -18,6 +18,7 @@ use axum::{Extension, Json, Router};
 use axum_extra::extract::CookieJar;
 use axum_extra::extract::cookie::{Cookie, SameSite};
 use kube::api::{Patch, PatchParams};
+use kube::core::Status;
 use memory_serve::CacheControl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer;
+use tracing::subscriber::{NoSubscriber, with_default};
 
 /// Browsers accept this cookie by HTTPS or from localhost only, and send it to this host only.
 const COOKIE: &str = "__Host-vmop";
@@ -36,6 +38,9 @@ const BODY_MAX: usize = 8 << 10;
 
 /// Maximum size of a message from a page.
 const MESSAGE_MAX: usize = 1 << 10;
+
+/// Buffer of a connection for messages from a page, which sends almost none.
+const READ_BUFFER: usize = 4 << 10;
 
 /// Maximum time of a request, its body included. Requests to the API server have shorter time-outs of their own.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
@@ -121,6 +126,8 @@ pub fn router(console: Arc<Console>) -> Router {
     let pages = memory_serve::load!()
         .cache_control(CacheControl::NoCache)
         .html_cache_control(CacheControl::NoCache);
+    // It would log a line for each file.
+    let pages = with_default(NoSubscriber::default(), || pages.into_router());
     let no_store = HeaderValue::from_static("no-store");
     let other_origin =
         |_: ProtectionError| Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
@@ -128,13 +135,11 @@ pub fn router(console: Arc<Console>) -> Router {
         .route_layer(require_login)
         .route("/api/v1/login", post(login))
         .route("/api/v1/logout", post(logout))
-        .route("/livez", get(async || "ok"))
-        .route("/readyz", get(readyz))
         .layer(SetResponseHeaderLayer::if_not_present(
             header::CACHE_CONTROL,
             no_store,
         ))
-        .merge(pages.into_router())
+        .merge(pages)
         .layer(CsrfLayer::new().with_rejection_response(other_origin))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(TimeoutLayer::with_status_code(
@@ -146,6 +151,14 @@ pub fn router(console: Arc<Console>) -> Router {
         router = router.layer(SetResponseHeaderLayer::overriding(name, value));
     }
     router.with_state(console)
+}
+
+/// The routes of the probes, which have a port of their own: clients that use all connections of the console do not end it.
+pub fn probes(console: Arc<Console>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok"))
+        .route("/readyz", get(readyz))
+        .with_state(console)
 }
 
 async fn readyz(State(console): Shared) -> impl IntoResponse {
@@ -232,19 +245,30 @@ async fn login(
     let settings = console.settings();
     let client = client(&settings, peer, &headers);
     let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
-    let begun = console
-        .logins
-        .begin(&settings, &user, password, client, previous.as_deref());
-    let login = match begun.await {
-        Ok(login) => login,
-        Err(rejected) => {
-            // The name of a long request would fill the log.
-            let name: String = user.chars().take(64).collect();
-            tracing::warn!(user = name, %client, reason = ?rejected, "login rejected");
-            return Ok(rejection(rejected));
+    // A client that closes its connection does not prevent the log line.
+    let checked = console.clone();
+    let begun = tokio::spawn(async move {
+        let (logins, settings) = (&checked.logins, &checked.settings);
+        let previous = previous.as_deref();
+        let begun = logins
+            .begin(settings, &user, password, client, previous)
+            .await;
+        match &begun {
+            Ok(login) => tracing::info!(user = &*login.user, %client, "login"),
+            Err(rejected) if logins.is_logged(*rejected, client) => {
+                // The name of a long request would fill the log.
+                let user: String = user.chars().take(64).collect();
+                tracing::warn!(user, %client, reason = ?rejected, "login rejected");
+            }
+            Err(_) => {}
         }
+        begun
+    });
+    let login = match begun.await {
+        Ok(Ok(login)) => login,
+        Ok(Err(rejected)) => return Ok(rejection(rejected)),
+        Err(_) => return Ok(rejection(Rejected::Busy)),
     };
-    tracing::info!(user = &*login.user, %client, "login");
     let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()))
         .path("/")
         .secure(true)
@@ -304,10 +328,13 @@ async fn live(
     }
     let permit = console.live.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy"))?;
+    let of_login = login.live.clone().try_acquire_owned();
+    let of_login = of_login.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy"))?;
     let upgrade = upgrade?
+        .read_buffer_size(READ_BUFFER)
         .max_message_size(MESSAGE_MAX)
         .max_frame_size(MESSAGE_MAX);
-    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, permit)))
+    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, (permit, of_login))))
 }
 
 #[derive(Deserialize)]
@@ -325,42 +352,63 @@ async fn act(
     requested: Result<Json<Requested>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
     let Json(Requested { action }) = requested?;
-    let settings = console.settings();
-    let client = client(&settings, peer, &headers);
-    let (user, verb) = (&*login.user, json!(action));
-    let done = request_state(&console, &settings, user, &name, action).await;
-    match &done {
-        Ok(()) => tracing::info!(user, %client, action = %verb, vm = name, "action"),
-        Err(problem) => {
-            let message = problem.message.as_deref();
-            tracing::warn!(user, %client, action = %verb, vm = name, reason = problem.reason, message, "action rejected");
+    let client = client(&console.settings(), peer, &headers);
+    // A client that closes its connection does not prevent the log line.
+    let done = tokio::spawn(async move {
+        let (user, verb) = (&*login.user, action.verb());
+        let done = request_state(&console, user, &name, action).await;
+        match &done {
+            Ok(()) => tracing::info!(user, %client, action = verb, vm = name, "action"),
+            Err(Failed { problem, error }) => {
+                tracing::warn!(user, %client, action = verb, vm = name, reason = problem.reason, error, "action rejected");
+            }
+        }
+        done
+    });
+    match done.await {
+        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
+        Ok(Err(failed)) => Err(failed.problem),
+        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "ApiServer")),
+    }
+}
+
+/// A request to the API server that has failed.
+struct Failed {
+    problem: Problem,
+    /// The error, for the log only: it may name addresses, or fields of a VM on which the user has no right.
+    error: Option<String>,
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            error: None,
         }
     }
-    done.map(|()| StatusCode::NO_CONTENT)
 }
 
 /// Writes the state of the VM. The rights are those of the present object.
 async fn request_state(
     console: &Console,
-    settings: &WebSettings,
     user: &str,
     name: &str,
     action: Action,
-) -> Result<(), Problem> {
+) -> Result<(), Failed> {
     let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
     let vms = console.api();
     // The name becomes a part of a path.
     if !is_object_name(name) {
-        return Err(not_found());
+        return Err(not_found().into());
     }
     let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
     let vm = vm.ok_or_else(not_found)?;
-    let rights = Rights::on_vm(settings, user, &vm.spec.permissions);
+    let rights = Rights::on_vm(&console.settings(), user, &vm.spec.permissions);
     if rights.is_empty() {
-        return Err(not_found());
+        return Err(not_found().into());
     }
     if !rights.include(action.needs()) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted"));
+        return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
     let patch =
@@ -369,7 +417,13 @@ async fn request_state(
     let written = vms
         .patch_metadata(name, &params, &Patch::Merge(patch))
         .await;
-    written.map(drop).map_err(|error| failed(&error))
+    written.map(drop).map_err(|error| {
+        let mut failed = failed(&error);
+        if let kube::Error::Api(status) = &error {
+            failed.problem.message = Some(status.message.clone());
+        }
+        failed
+    })
 }
 
 fn is_object_name(name: &str) -> bool {
@@ -378,17 +432,26 @@ fn is_object_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
 }
 
-fn failed(error: &kube::Error) -> Problem {
-    let mut problem = match error {
+fn failed(error: &kube::Error) -> Failed {
+    let problem = match error {
         kube::Error::Api(status) if status.code == 404 => {
             Problem::new(StatusCode::NOT_FOUND, "NotFound")
         }
-        // 422: another UID, so the VM was created again.
-        kube::Error::Api(status) if [409, 422].contains(&status.code) => {
+        kube::Error::Api(status) if status.code == 409 || has_other_uid(status) => {
             Problem::new(StatusCode::CONFLICT, "Conflict")
         }
         _ => Problem::new(StatusCode::BAD_GATEWAY, "ApiServer"),
     };
-    problem.message = Some(error.to_string());
-    problem
+    Failed {
+        problem,
+        error: Some(error.to_string()),
+    }
+}
+
+/// Whether the VM was created again.
+fn has_other_uid(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .into_iter()
+        .any(|cause| cause.field == "metadata.uid")
 }

@@ -2,12 +2,12 @@
 
 use crate::k8s::key::ObjectKey;
 use crate::k8s::registry::Stored;
+use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::logins::Login;
-use crate::web::view::{Row, VmView};
+use crate::web::view::Row;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use kube::runtime::reflector::ObjectRef;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct List {
 impl List {
     /// The whole list.
     fn all(&mut self, settings: &WebSettings) -> Message {
-        let vms = self.console.vms.reader().state();
+        let vms = self.console.all_vms();
         let rows = vms
             .iter()
             .filter_map(|vm| vm.row(settings, &self.login.user));
@@ -71,16 +71,11 @@ impl List {
     }
 
     /// The changes of these VMs. None if the page does not show them.
-    fn changes(
-        &mut self,
-        settings: &WebSettings,
-        changed: HashSet<ObjectRef<VmView>>,
-    ) -> Option<Message> {
-        let key = |vm: &ObjectRef<VmView>| ObjectKey::from(vm);
-        let vms: Vec<_> = changed
+    fn changes(&mut self, settings: &WebSettings, changed: HashSet<ObjectKey>) -> Option<Message> {
+        let vms = changed
             .iter()
-            .map(|vm| (&vm.name, self.console.vms.get(&key(vm))))
-            .collect();
+            .map(|vm| (vm.name(), self.console.vms.get(vm)));
+        let vms: Vec<_> = vms.collect();
         let mut update = Update::default();
         for (name, vm) in &vms {
             let row = vm
@@ -88,10 +83,10 @@ impl List {
                 .and_then(|vm| vm.row(settings, &self.login.user));
             match row {
                 Some(row) => {
-                    self.shown.insert((*name).clone());
+                    self.shown.insert((*name).to_owned());
                     update.rows.push(row);
                 }
-                None if self.shown.remove(*name) => update.gone.push((*name).clone()),
+                None if self.shown.remove(*name) => update.gone.push((*name).to_owned()),
                 None => {}
             }
         }
@@ -105,12 +100,12 @@ fn text(update: &Update<'_>) -> Message {
     Message::Text(serde_json::to_string(update).unwrap_or_default().into())
 }
 
-/// Serves the list until the page closes it or the login ends. The permit is that of the page.
+/// Serves the list until the page closes it or the login ends. The permits are those of the page.
 pub async fn run(
     mut socket: WebSocket,
     console: Arc<Console>,
     login: Login,
-    permit: OwnedSemaphorePermit,
+    permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 ) {
     let ended = login.ended.clone();
     let frame = tokio::select! {
@@ -120,7 +115,7 @@ pub async fn run(
     if let Some(frame) = frame {
         drop(timeout(SEND_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
     }
-    drop(permit);
+    drop(permits);
 }
 
 /// Returns when the connection has ended, or with the reason to close it.
@@ -135,7 +130,7 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     let (mut is_complete, mut changed) = (false, HashSet::new());
-    let mut due = None;
+    let (mut is_outdated, mut due) = (false, None);
     loop {
         let is_due = async {
             match due {
@@ -153,7 +148,9 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
             },
             _ = pings.tick() => {
                 let settings = settings.borrow().clone();
-                console.logins.find(&list.login.id, &settings)?;
+                if console.logins.find(&list.login.id, &settings).is_none() {
+                    return Some(CloseFrame { code: LOGIN_ENDED, reason: "".into() });
+                }
                 if heard.elapsed() > SILENCE_MAX {
                     return Some(CloseFrame { code: close_code::AWAY, reason: "".into() });
                 }
@@ -166,19 +163,24 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
             Ok(()) = settings.changed(), if is_complete => {
                 Some(list.all(&settings.borrow_and_update().clone()))
             }
-            vm = changes.recv() => match vm {
-                Ok(_) if !is_complete => None,
-                Ok(vm) => {
-                    changed.insert(vm);
-                    due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
-                    None
+            change = changes.recv(), if is_complete => {
+                match change {
+                    Ok(Change::Group(vm)) => drop(changed.insert(vm)),
+                    // Deletions may have been missed.
+                    Ok(Change::Relisted) | Err(RecvError::Lagged(_)) => is_outdated = true,
+                    Ok(Change::None) | Err(RecvError::Closed) => continue,
                 }
-                Err(RecvError::Lagged(_)) if is_complete => Some(list.all(&settings.borrow().clone())),
-                Err(_) => None,
-            },
+                due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
+                None
+            }
             () = is_due => {
                 due = None;
-                list.changes(&settings.borrow().clone(), std::mem::take(&mut changed))
+                let (settings, changed) = (settings.borrow().clone(), std::mem::take(&mut changed));
+                if std::mem::take(&mut is_outdated) {
+                    Some(list.all(&settings))
+                } else {
+                    list.changes(&settings, changed)
+                }
             }
         };
         if let Some(message) = message

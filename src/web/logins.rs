@@ -1,6 +1,7 @@
 //! Logins: passwords, their limits, and the logins in use. They are lost when the process exits.
 
-use crate::settings::web::{USER_NAME_MAX, WebSettings};
+use crate::settings::web::{LocalUser, USER_NAME_MAX, WebSettings};
+use crate::web::LIVE_OF_LOGIN_MAX;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// A login ends after this time.
@@ -25,6 +26,9 @@ const ATTEMPTS_OF_NAME: NonZeroU32 = NonZeroU32::new(5).unwrap();
 
 /// The wait for each further attempt.
 const NEXT_ATTEMPT: Duration = Duration::from_secs(10);
+
+/// Lines of the log in a minute about an address with too many attempts.
+const LOGGED: NonZeroU32 = NonZeroU32::new(1).unwrap();
 
 /// Passwords that are checked at the same time. A check keeps one processor busy.
 const CHECKS: usize = 2;
@@ -50,6 +54,8 @@ pub struct Login {
     pub user: Arc<str>,
     /// Is cancelled when the login ends.
     pub ended: CancellationToken,
+    /// Pages with a live list.
+    pub live: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -85,6 +91,7 @@ pub struct Logins {
     entries: Mutex<HashMap<Arc<str>, Entry>>,
     by_address: DefaultKeyedRateLimiter<IpAddr>,
     by_name: DefaultKeyedRateLimiter<(String, IpAddr)>,
+    logged: DefaultKeyedRateLimiter<IpAddr>,
     checks: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
@@ -97,6 +104,7 @@ impl Default for Logins {
             entries: Mutex::default(),
             by_address: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
             by_name: RateLimiter::keyed(of_name.allow_burst(ATTEMPTS_OF_NAME)),
+            logged: RateLimiter::keyed(Quota::per_minute(LOGGED)),
             checks: Arc::new(Semaphore::new(CHECKS)),
             waiting: Arc::new(Semaphore::new(WAITING + CHECKS)),
         }
@@ -114,25 +122,38 @@ impl Logins {
     /// Name or password is wrong, or there are too many attempts.
     pub async fn begin(
         &self,
-        settings: &WebSettings,
+        settings: &watch::Receiver<Arc<WebSettings>>,
         name: &str,
         password: String,
         client: IpAddr,
         previous: Option<&str>,
     ) -> Result<Login, Rejected> {
         self.limit(name, client)?;
-        let known = settings.user(name);
-        // An unknown name costs as much time as the most expensive hash of a user.
-        let hash = known.map_or_else(|| decoy(settings), |user| user.password.clone());
+        let hashes = hashes(&settings.borrow(), name);
+        let hash = hashes.first().cloned().unwrap_or_default();
         let is_short = password.len() <= PASSWORD_MAX;
-        let is_right = self.verify(password, hash.clone()).await?;
-        if !(is_right && is_short && known.is_some()) {
+        let is_right = self.verify(password, hashes).await?;
+        // The configuration may have changed while the password waited.
+        let settings = settings.borrow().clone();
+        let is_present = settings
+            .user(name)
+            .is_some_and(|user| user.password == hash);
+        if !(is_right && is_short && is_present) {
             return Err(Rejected::Wrong);
         }
         if let Some(previous) = previous {
             self.end(previous);
         }
-        Ok(self.insert(name, hash, settings))
+        Ok(self.insert(name, hash, &settings))
+    }
+
+    /// Whether the log gets a line about a rejected login: a client with too many attempts must not fill it.
+    pub fn is_logged(&self, rejected: Rejected, client: IpAddr) -> bool {
+        if self.logged.len() > REMEMBERED {
+            self.logged.retain_recent();
+        }
+        !matches!(rejected, Rejected::Limited(_))
+            || self.logged.check_key(&network_of(client)).is_ok()
     }
 
     fn limit(&self, name: &str, client: IpAddr) -> Result<(), Rejected> {
@@ -154,16 +175,18 @@ impl Logins {
         self.by_name.check_key(&key).map_err(wait)
     }
 
-    async fn verify(&self, password: String, hash: String) -> Result<bool, Rejected> {
+    /// Whether the password is that of the first hash. The others cost time only.
+    async fn verify(&self, password: String, hashes: Vec<String>) -> Result<bool, Rejected> {
         let waiting = self.waiting.clone().try_acquire_owned();
         let waiting = waiting.map_err(|_| Rejected::Busy)?;
         let check = self.checks.clone().acquire_owned().await;
         let check = check.map_err(|_| Rejected::Busy)?;
         // The permits belong to the check, which continues if the client closes its connection.
         let verified = tokio::task::spawn_blocking(move || {
-            let is_right = bcrypt::verify(password, &hash).unwrap_or(false);
+            let verify = |hash: &String| bcrypt::verify(&password, hash).unwrap_or(false);
+            let verified: Vec<bool> = hashes.iter().map(verify).collect();
             drop((waiting, check));
-            is_right
+            verified.first() == Some(&true)
         });
         verified.await.map_err(|_| Rejected::Busy)
     }
@@ -178,6 +201,7 @@ impl Logins {
             id: id.clone(),
             user: name.into(),
             ended: CancellationToken::new(),
+            live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
         };
         let now = Instant::now();
         let entry = Entry {
@@ -230,15 +254,22 @@ impl Logins {
     }
 }
 
-/// A hash that no password has, with the highest cost among the users' hashes.
-fn decoy(settings: &WebSettings) -> String {
-    let cost = |password: &String| Some(password.parse::<bcrypt::HashParts>().ok()?.get_cost());
-    let costs = settings
-        .users()
-        .iter()
-        .filter_map(|user| cost(&user.password));
-    let cost = costs.max().unwrap_or(COST);
-    format!("$2b${cost:02}${}", ".".repeat(53))
+/// The hash of the user, if there is one, and hashes that no password has. The check of all takes the same time for each name: that of
+/// the highest cost among the users' hashes, because a step of the cost doubles the time.
+fn hashes(settings: &WebSettings, name: &str) -> Vec<String> {
+    let cost = |user: &LocalUser| {
+        let parts = user.password.parse::<bcrypt::HashParts>();
+        parts.map_or(COST, |parts| parts.get_cost())
+    };
+    let max = settings.users().iter().map(cost).max().unwrap_or(COST);
+    let decoy = |cost| format!("$2b${cost:02}${}", ".".repeat(53));
+    match settings.user(name) {
+        Some(user) => {
+            let rest = (cost(user)..max).map(decoy);
+            std::iter::once(user.password.clone()).chain(rest).collect()
+        }
+        None => vec![decoy(max)],
+    }
 }
 
 /// One customer of a provider has a whole network of 64 bits.
@@ -262,12 +293,16 @@ mod tests {
         serde_json::from_value(json!({"/GuiHttpServer": server})).unwrap()
     }
 
+    fn receiver(hash: &str) -> watch::Receiver<Arc<WebSettings>> {
+        watch::Sender::new(Arc::new(settings(hash))).subscribe()
+    }
+
     fn address(n: u8) -> IpAddr {
         IpAddr::from([192, 0, 2, n])
     }
 
     async fn begin(logins: &Logins, name: &str, password: &str, n: u8) -> Result<Login, Rejected> {
-        let (settings, password) = (settings(HASH), password.to_owned());
+        let (settings, password) = (receiver(HASH), password.to_owned());
         logins
             .begin(&settings, name, password, address(n), None)
             .await
@@ -304,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn new_login_of_a_browser_ends_the_previous_one() {
-        let (logins, used) = (Logins::default(), settings(HASH));
+        let (logins, used) = (Logins::default(), receiver(HASH));
         let first = begin(&logins, "alice", "secret", 1).await.unwrap();
         let attempt = |password: &str| {
             let password = password.to_owned();
@@ -342,10 +377,33 @@ mod tests {
     }
 
     #[test]
-    fn unknown_names_cost_as_much_as_known_ones() {
-        let costly = settings(&HASH.replace("$04$", "$11$"));
-        let parts: bcrypt::HashParts = decoy(&costly).parse().unwrap();
-        assert_eq!(parts.get_cost(), 11);
-        assert!(!bcrypt::verify("", &decoy(&settings(HASH))).unwrap());
+    fn check_takes_the_same_time_for_each_name() {
+        let user = |name, cost| json!({"name": name, "password": HASH.replace("$04$", cost)});
+        let users = json!([user("low", "$05$"), user("high", "$08$")]);
+        let console = json!({"/WebConsole": {"/LoginConlet": {"users": users}}});
+        let settings = json!({"/GuiHttpServer": {"/ConsoleWeblet": console}});
+        let settings: WebSettings = serde_json::from_value(settings).unwrap();
+        for name in ["low", "high", "unknown"] {
+            let hashes = hashes(&settings, name);
+            let cost = |hash: &String| hash.parse::<bcrypt::HashParts>().unwrap().get_cost();
+            let steps: u32 = hashes.iter().map(|hash| 1 << cost(hash)).sum();
+            assert_eq!(steps, 1 << 8, "{name}");
+            let decoys = &hashes[usize::from(name != "unknown")..];
+            let matches = |hash: &String| bcrypt::verify("", hash).unwrap();
+            assert!(!decoys.iter().any(matches), "{name}");
+        }
+    }
+
+    #[tokio::test]
+    async fn password_that_changes_during_the_check_is_rejected() {
+        let logins = Logins::default();
+        let settings_of = watch::Sender::new(Arc::new(settings(HASH)));
+        let used = settings_of.subscribe();
+        let login = logins.begin(&used, "alice", "secret".to_owned(), address(1), None);
+        let mut login = std::pin::pin!(login);
+        assert!(futures::poll!(&mut login).is_pending());
+        let changed = settings(&HASH.replace("$2y$", "$2b$"));
+        settings_of.send_replace(Arc::new(changed));
+        assert_eq!(login.await.unwrap_err(), Rejected::Wrong);
     }
 }

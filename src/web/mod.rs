@@ -18,22 +18,21 @@ mod rights;
 mod server;
 mod view;
 
-pub use http::router;
+pub use http::{probes, router};
 pub use logins::{COST, PASSWORD_MAX};
 pub use server::serve;
 
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::follow;
-use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::key::ObjectKey;
+use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
 use crate::k8s::watch::Namespaces;
 use crate::settings::web::WebSettings;
 use crate::web::logins::Logins;
 use crate::web::view::VmView;
-use futures::StreamExt;
 use kube::Api;
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, broadcast, watch};
@@ -48,6 +47,9 @@ pub const MANAGER: Manager = Manager {
 /// Pages with a live list at the same time.
 const LIVE_MAX: usize = 500;
 
+/// Pages with a live list of one login.
+const LIVE_OF_LOGIN_MAX: usize = 10;
+
 /// Changes of VMs that a page can lag behind. After more, it gets the whole list.
 const LAG_MAX: usize = 1024;
 
@@ -56,8 +58,9 @@ pub struct Console {
     cluster: Cluster,
     namespace: String,
     settings: watch::Receiver<Arc<WebSettings>>,
-    vms: Arc<PrimaryStore<VmView>>,
-    changes: broadcast::Sender<ObjectRef<VmView>>,
+    /// Each VM is a group of its own.
+    vms: Arc<Cache<VmView>>,
+    changes: broadcast::Sender<Change>,
     logins: Logins,
     live: Arc<Semaphore>,
 }
@@ -74,7 +77,7 @@ impl Console {
             cluster,
             namespace,
             settings,
-            vms: Arc::default(),
+            vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
@@ -84,25 +87,22 @@ impl Console {
     /// Starts the watch of VMs, and the check of logins after each change of the configuration.
     pub fn start(self: &Arc<Self>, tasks: &mut Tasks) {
         let namespaces = Namespaces::Only(vec![self.namespace.clone()]);
-        // The operator reports VMs that cannot be decoded.
+        // The operator reports VMs that cannot be decoded. Nobody has rights on them.
         let undecodable = Undecodable::new::<VmView>(None);
+        let stand_in = StandIn::Nothing(VmView::without_rights);
         let config = watcher::Config::default();
-        let events = decoded_in::<VmView>(
-            &self.cluster,
-            &namespaces,
-            &config,
-            &undecodable,
-            StandIn::LastVersion,
+        let events = decoded_in(&self.cluster, &namespaces, &config, &undecodable, stand_in);
+        let changes = self.changes.clone();
+        // Without receivers, no page is open.
+        let changed = move |_, change| drop(changes.send(change));
+        let watch = follow::children(
+            self.cluster.clone(),
+            "vms",
+            events,
+            self.vms.clone(),
+            changed,
         );
-        let changed = follow::primaries(&self.cluster, "vms", events, self.vms.clone());
-        let console = self.clone();
-        tasks.spawn("watch of vms".to_owned(), async move {
-            let mut changed = std::pin::pin!(changed);
-            while let Some(vm) = changed.next().await {
-                // Without receivers, no page is open.
-                drop(console.changes.send(vm));
-            }
-        });
+        tasks.spawn("watch of vms".to_owned(), watch);
         let console = self.clone();
         tasks.spawn("check of logins".to_owned(), async move {
             let mut settings = console.settings.clone();
@@ -117,6 +117,11 @@ impl Console {
 
     fn settings(&self) -> Arc<WebSettings> {
         self.settings.borrow().clone()
+    }
+
+    /// All VMs.
+    fn all_vms(&self) -> Vec<Arc<VmView>> {
+        self.vms.groups(&ObjectKey::new(&self.namespace, ""))
     }
 
     fn api(&self) -> Api<VmView> {

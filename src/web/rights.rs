@@ -29,6 +29,15 @@ pub enum Action {
 }
 
 impl Action {
+    /// The action in log lines.
+    #[must_use]
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Stop => "stop",
+        }
+    }
+
     /// The right that the action needs.
     #[must_use]
     pub fn needs(self) -> Grant {

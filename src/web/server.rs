@@ -6,6 +6,7 @@ use axum::extract::ConnectInfo;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +22,24 @@ const HEADER_MAX: Duration = Duration::from_secs(30);
 /// Maximum size of a request's header.
 const HEADER_SIZE_MAX: usize = 32 << 10;
 
+/// Time in milliseconds for which a client may leave data unread.
+const UNREAD_MAX: u32 = 30_000;
+
 /// The delay after a failed accept, for example without free file descriptors.
 const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
-/// Serves the router on an address.
+/// Serves the router on an address. `what` is the line of the log.
 ///
 /// # Errors
 /// The server cannot listen on the address.
 pub async fn serve(
     address: SocketAddr,
     router: Router,
+    what: &str,
 ) -> std::io::Result<impl Future<Output = ()> + Send + 'static> {
     let listener = listen(address).await?;
     // With port 0, the kernel chooses the port.
-    tracing::info!(address = %listener.local_addr()?, "serving the web console over HTTP");
+    tracing::info!(address = %listener.local_addr()?, "{what}");
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
         .header_read_timeout(HEADER_MAX)
@@ -51,6 +56,8 @@ pub async fn serve(
                     continue;
                 }
             };
+            // A client that does not read its response, too.
+            let _ = set_tcp_user_timeout(&stream, UNREAD_MAX);
             let router = router
                 .clone()
                 .map_request(move |mut request: hyper::Request<_>| {

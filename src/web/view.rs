@@ -105,6 +105,16 @@ impl VmView {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
+    /// A VM of which only the metadata is known.
+    #[must_use]
+    pub fn without_rights(metadata: ObjectMeta) -> Option<Self> {
+        Some(Self {
+            metadata,
+            spec: SpecView::default(),
+            status: StatusView::default(),
+        })
+    }
+
     /// The VM as the user sees it. None if the user has no right on it.
     #[must_use]
     pub fn row(&self, settings: &WebSettings, user: &str) -> Option<Row<'_>> {

@@ -49,7 +49,7 @@ function connect() {
       return void reconnect(hasList);
     }
     clearTimeout(timer);
-    if (hasList) return changeRows(message.rows ?? [], message.gone ?? []);
+    if (message.user === undefined) return changeRows(message.rows ?? [], message.gone ?? []);
     hasList = true;
     if (phase.value.is === "loggedIn" && phase.value.session.user !== message.user) {
       clearRows();
@@ -60,8 +60,8 @@ function connect() {
   };
   own.onclose = (event) => {
     if (own !== socket) return;
-    if (event.code === CLOSE_CODE_LOGIN_ENDED) endLogin();
-    else void reconnect(hasList);
+    // After the end of a login, another tab of the browser may have begun the next one.
+    void reconnect(hasList && event.code !== CLOSE_CODE_LOGIN_ENDED);
   };
 }
 

@@ -1,8 +1,10 @@
 //! The web console as a process, on a real API server, with the account, Role and admission policy of `deploy/`.
 
-use crate::apiserver::world::{World, eventually, machine, root};
+use crate::apiserver::world::{TIMEOUT, World, eventually, machine, root};
+use futures::StreamExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -10,6 +12,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 /// The hash of `secret`.
 const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG";
@@ -43,15 +48,17 @@ impl Console {
             ("vm", "alice", json!(["start", "stop"])),
             ("read", "alice", json!(["stop"])),
             ("other", "bob", json!(["*"])),
+            ("shared", "nobody", json!([])),
         ] {
-            let permissions = json!([{"user": user, "may": may}]);
+            let permissions =
+                json!([{"user": user, "may": may}, {"role": "staff", "may": ["stop"]}]);
             let spec = json!({"permissions": permissions, "vm": {"state": "Running", "maximumRam": "1Gi", "networks": [], "disks": [],
                 "display": {"spice": {}}}});
             let (vms, vm) = (world.vms(), machine(name, spec));
             vms.create(&PostParams::default(), &vm).await.unwrap();
         }
         let dir = tempfile::tempdir().unwrap();
-        configure(&dir, &world, HASH);
+        configure(&dir, &world, HASH, json!({}));
         let mut kubeconfig = world.server.kubeconfig();
         let account = format!("system:serviceaccount:{}:vm-web", world.namespace);
         kubeconfig["users"][0]["user"]["as"] = account.into();
@@ -59,7 +66,15 @@ impl Console {
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
         let log = dir.path().join("log");
         let process = Command::new(env!("CARGO_BIN_EXE_vm-operator"))
-            .args(["web", "--listen", "127.0.0.1:0", "--log-format", "json"])
+            .args([
+                "web",
+                "--listen",
+                "127.0.0.1:0",
+                "--http",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+            ])
             .arg("--config")
             .arg(dir.path().join("config.yaml"))
             .env("KUBECONFIG", dir.path().join("kubeconfig"))
@@ -70,17 +85,12 @@ impl Console {
             .unwrap();
         eventually("the console listens", async || address(&log).is_some()).await;
         let address = address(&log).unwrap();
-        let console = Self {
+        Self {
             world,
             address,
             dir,
             _process: process,
-        };
-        eventually("the console is ready", async || {
-            console.send("GET", "/readyz", "", "").await.0 == 200
-        })
-        .await;
-        console
+        }
     }
 
     /// Sends a request. Returns code, head and body of the response.
@@ -139,9 +149,11 @@ impl Console {
     }
 }
 
-fn configure(dir: &TempDir, world: &World, hash: &str) {
+fn configure(dir: &TempDir, world: &World, hash: &str, roles: Value) {
     let users = ["alice", "bob"].map(|name| json!({"name": name, "password": hash}));
-    let console = json!({"/ConsoleWeblet": {"/WebConsole": {"/LoginConlet": {"users": users}}}});
+    let roles = json!({"rolesByUser": roles});
+    let console = json!({"/LoginConlet": {"users": users}, "/RoleConfigurator": roles});
+    let console = json!({"/ConsoleWeblet": {"/WebConsole": console}});
     let namespace = json!({"namespace": world.namespace});
     let config = json!({"/Manager": {"/Controller": namespace, "/GuiHttpServer": console}});
     let path = |name: &str| dir.path().join(name);
@@ -256,7 +268,8 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
     );
     assert_eq!(console.act(&next, "vm", "start").await.0, 401);
     assert_eq!(console.act(&bob, "other", "stop").await.0, 204);
-    configure(&console.dir, &console.world, &HASH.replace("$2y$", "$2b$"));
+    let hash = HASH.replace("$2y$", "$2b$");
+    configure(&console.dir, &console.world, &hash, json!({}));
     eventually("the other hash ends the login", async || {
         console.act(&bob, "other", "stop").await.0 == 401
     })
@@ -310,4 +323,71 @@ async fn account_of_the_console_changes_only_the_fields_of_its_actions() {
     let own = world.vms();
     let params = PatchParams::default();
     own.patch("vm", &params, &Patch::Merge(spec)).await.unwrap();
+}
+
+/// The names on a page, after its next message.
+async fn next_names(
+    page: &mut WebSocketStream<TcpStream>,
+    names: &mut BTreeSet<String>,
+) -> Option<u16> {
+    loop {
+        let message = tokio::time::timeout(TIMEOUT, page.next()).await;
+        let text = match message.expect("no message").unwrap().unwrap() {
+            Message::Text(text) => text,
+            Message::Close(frame) => return Some(frame.unwrap().code.into()),
+            _ => continue,
+        };
+        let update: Value = serde_json::from_str(&text).unwrap();
+        if update["user"] == "alice" {
+            names.clear();
+        }
+        let name = |row: &Value| row["name"].as_str().unwrap().to_owned();
+        names.extend(update["rows"].as_array().unwrap().iter().map(name));
+        for gone in update["gone"].as_array().into_iter().flatten() {
+            assert!(names.remove(gone.as_str().unwrap()), "{gone}");
+        }
+        return None;
+    }
+}
+
+#[tokio::test]
+async fn open_page_loses_vms_with_the_right_to_see_them_and_ends_with_the_login() {
+    let console = Console::start("web-live").await;
+    let alice = console.login("alice", "").await;
+    let stream = TcpStream::connect(console.address).await.unwrap();
+    let mut request = format!("ws://{}/api/v1/live", console.address)
+        .into_client_request()
+        .unwrap();
+    for line in alice.lines() {
+        let (name, value) = line.split_once(": ").unwrap();
+        let name: http::HeaderName = name.parse().unwrap();
+        request.headers_mut().insert(name, value.parse().unwrap());
+    }
+    let (mut page, _) = client_async(request, stream).await.unwrap();
+    let mut names = BTreeSet::new();
+    let set = |names: &[&str]| BTreeSet::from_iter(names.iter().map(|name| (*name).to_owned()));
+    assert_eq!(next_names(&mut page, &mut names).await, None);
+    assert_eq!(names, set(&["read", "vm"]));
+
+    let staff = json!({"alice": ["staff"]});
+    for (roles, expected) in [
+        (staff, set(&["other", "read", "shared", "vm"])),
+        (json!({}), set(&["read", "vm"])),
+    ] {
+        configure(&console.dir, &console.world, HASH, roles);
+        assert_eq!(next_names(&mut page, &mut names).await, None);
+        assert_eq!(names, expected);
+    }
+    let (vms, params) = (console.world.vms(), PatchParams::default());
+    let nobody = json!({"spec": {"permissions": null}});
+    vms.patch("read", &params, &Patch::Merge(nobody))
+        .await
+        .unwrap();
+    assert_eq!(next_names(&mut page, &mut names).await, None);
+    assert_eq!(names, set(&["vm"]));
+    vms.delete("vm", &Default::default()).await.unwrap();
+    assert_eq!(next_names(&mut page, &mut names).await, None);
+    assert_eq!(names, set(&[]));
+    console.send("POST", "/api/v1/logout", &alice, "").await;
+    assert_eq!(next_names(&mut page, &mut names).await, Some(4401));
 }

@@ -37,6 +37,13 @@ const CLAIMS: &[Claim] = &[
         ]),
     ),
     (
+        "web console, one for each namespace",
+        Ok(&[
+            "account_of_the_console_changes_only_the_fields_of_its_actions",
+            "actions_need_a_login_a_permission_and_a_page_of_the_console",
+        ]),
+    ),
+    (
         "device plugin, one for each node",
         Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
     ),
