@@ -30,6 +30,8 @@ enum Subcommands {
     Run,
     /// Connects to the serial console of the VM in this container; Ctrl-] disconnects.
     Console(ConsoleArguments),
+    /// Connects the VNC client at the standard input and output to the screen of the VM in this container.
+    Vnc,
     /// Powers off the VM in this container without asking its guest; QEMU has at most 10 s to write cached data.
     PowerOff,
     /// Checks whether KVM can run guests in this container, and prints each step.
@@ -65,6 +67,7 @@ pub fn run() -> ExitCode {
                 console::attach
             },
         ),
+        Subcommands::Vnc => run_console_command(&arguments.config, console::vnc),
         Subcommands::PowerOff => run_console_command(&arguments.config, console::power_off),
         Subcommands::KvmCheck(options) => kvm::run(&options),
         Subcommands::Fetch(options) => fetch::run(options),

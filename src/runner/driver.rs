@@ -29,10 +29,11 @@ use crate::runner::spec::Spec;
 use crate::runner::state::{Action, Event, Phase, State};
 use crate::runner::status::{Announcement, Observed};
 use crate::runner::watch::ConfigFiles;
-use crate::runner::{console, metrics};
+use crate::runner::{console, metrics, screen};
 use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -132,6 +133,27 @@ struct Inbox {
     task_results: mpsc::UnboundedReceiver<TaskResult>,
 }
 
+/// The functions of the VM for viewers of its console.
+struct ViewerFunctions {
+    monitor: Client,
+    task_results: mpsc::UnboundedSender<TaskResult>,
+}
+
+impl console::Functions for ViewerFunctions {
+    fn power_off(&self) {
+        drop(self.task_results.send(TaskResult::PowerOff));
+    }
+
+    fn show_screen(&self, client: OwnedFd) {
+        let monitor = self.monitor.clone();
+        tokio::spawn(async move {
+            if let Err(error) = screen::show(&monitor, client).await {
+                tracing::warn!("the runner cannot connect a client to the screen: {error}");
+            }
+        });
+    }
+}
+
 impl Driver {
     fn new(setup: Setup, signals: Signals, process_start: Instant) -> (Self, Inbox) {
         let (task_results, task_results_receiver) = mpsc::unbounded_channel();
@@ -189,15 +211,14 @@ impl Driver {
             tell,
         ));
         let log = console::Log::default();
-        let power_off = {
-            let task_results = task_results.clone();
-            move || drop(task_results.send(TaskResult::PowerOff))
-        };
         tokio::spawn(console::serve(
             setup.line,
             setup.console,
             log.clone(),
-            power_off,
+            ViewerFunctions {
+                monitor: monitor.clone(),
+                task_results: task_results.clone(),
+            },
         ));
         tracing::info!(
             ms_since_start = process_start.elapsed().as_millis() as u64,

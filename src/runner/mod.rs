@@ -23,7 +23,8 @@
 //! | `watch` | notices changes of the configuration |
 //! | `desired`, `live` | the desired state of a running VM (pure); changes of the running QEMU, one file per aspect |
 //! | `qmp`, `agent` | the QMP connection; agents in the guest |
-//! | `console`, `seed` | the serial console; the cloud-init seed |
+//! | `console`, `screen` | the serial console; the screen by VNC |
+//! | `seed` | the cloud-init seed |
 //! | `fetch`, `import` | downloads images into the repository, in pods of their own; onto disks |
 //! | `status`, `report` | the reported state of the VM (pure); the reports |
 //! | `failure` | errors: of a start or a VM, of a condition, of a value |
@@ -58,6 +59,7 @@ mod process;
 mod qemu;
 mod qmp;
 mod report;
+mod screen;
 mod seed;
 mod signals;
 mod spec;

@@ -34,6 +34,7 @@ mod pairs;
 mod processes;
 mod report;
 mod root;
+mod screen;
 mod secure_boot;
 mod storage;
 mod syscalls;

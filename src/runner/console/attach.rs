@@ -1,6 +1,6 @@
-//! (io) `vm-runner console` and `vm-runner power-off`: clients of the console's socket.
+//! (io) `vm-runner console`, `vm-runner vnc` and `vm-runner power-off`: clients of the console's socket.
 
-use crate::runner::console::{ATTACH, LOG, OFF};
+use crate::runner::console::{ATTACH, LOG, OFF, VNC};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::net::Shutdown;
@@ -28,6 +28,28 @@ pub fn power_off(socket: &Path) -> io::Result<()> {
     is_accepted.then_some(()).ok_or_else(|| {
         io::Error::other("the runner has not confirmed the power-off, so the VM may still run; read the log of the VM's pod")
     })
+}
+
+/// Connects the standard input and output, which are those of a VNC client, to the screen until one side closes its end.
+pub fn vnc(socket: &Path) -> io::Result<()> {
+    let mut stream = open(socket, VNC)?;
+    let mut sending = stream.try_clone()?;
+    thread::spawn(move || {
+        // The end of the input ends the connection, as that of the screen does.
+        let _ = io::copy(&mut stdin().lock(), &mut sending);
+        let _ = sending.shutdown(Shutdown::Both);
+    });
+    let mut buffer = [0; 64 << 10];
+    loop {
+        let n = stream.read(&mut buffer)?;
+        let bytes = buffer.get(..n).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut stdout = stdout().lock();
+        stdout.write_all(bytes)?;
+        stdout.flush()?;
+    }
 }
 
 /// Connects the terminal to the guest until Ctrl-] or the end of the VM. If the input is not a

@@ -1,18 +1,20 @@
 //! (io) The serial console: sends the guest's output to all viewers and their input to the guest,
 //! and stores the end of the output.
 //!
-//! A viewer connects to a socket in the runtime directory and sends one line: `attach`, `log` or
-//! `off`. To `off`, the runner replies `off`, and powers the VM off after the client has disconnected.
+//! A viewer connects to a socket in the runtime directory and sends one line: `attach`, `log`, `vnc` or
+//! `off`. To `off`, the runner replies `off`, and powers the VM off after the client has disconnected. After `vnc`, QEMU
+//! gets the connection: it shows the screen to the VNC client at the other end.
 //!
 //! Invariants: the guest's output is always read, so the guest never blocks. A viewer that reads
 //! too slowly loses output.
 
 mod attach;
 
-pub use attach::{attach, log, power_off};
+pub use attach::{attach, log, power_off, vnc};
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,7 +34,16 @@ const POWER_OFF_CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Requests of viewers.
 const ATTACH: &[u8] = b"attach\n";
 const LOG: &[u8] = b"log\n";
+const VNC: &[u8] = b"vnc\n";
 const OFF: &[u8] = b"off\n";
+
+/// The functions of the VM that viewers can use.
+pub trait Functions: Send + Sync + 'static {
+    /// Powers the VM off.
+    fn power_off(&self);
+    /// Shows the screen to the VNC client at that socket.
+    fn show_screen(&self, client: OwnedFd);
+}
 
 /// The last part of the guest's output since its boot.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +78,7 @@ struct ConsoleServer {
     output: broadcast::Sender<Bytes>,
     input: mpsc::Sender<Bytes>,
     log: Log,
-    power_off: Arc<dyn Fn() + Send + Sync>,
+    functions: Arc<dyn Functions>,
 }
 
 /// Serves the console until QEMU closes the serial line.
@@ -75,7 +86,7 @@ pub async fn serve(
     line: UnixStream,
     listener: UnixListener,
     log: Log,
-    power_off: impl Fn() + Send + Sync + 'static,
+    functions: impl Functions,
 ) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
@@ -85,7 +96,7 @@ pub async fn serve(
         output: output.clone(),
         input,
         log: log.clone(),
-        power_off: Arc::new(power_off),
+        functions: Arc::new(functions),
     };
     let accept = accept(listener, server);
     tokio::select! {
@@ -140,11 +151,16 @@ async fn serve_viewer(mut stream: UnixStream, server: ConsoleServer) -> io::Resu
     match request.as_slice() {
         LOG => stream.write_all(&server.log.content()).await,
         ATTACH => attach_viewer(stream, server.output.subscribe(), server.input).await,
+        VNC => {
+            let client = stream.into_std()?;
+            server.functions.show_screen(client.into());
+            Ok(())
+        }
         OFF => {
             let answered = stream.write_all(OFF).await;
             let _ = stream.shutdown().await;
             let _ = tokio::time::timeout(POWER_OFF_CLIENT_TIMEOUT, stream.read_u8()).await;
-            (server.power_off)();
+            server.functions.power_off();
             answered
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
@@ -190,6 +206,16 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
+    struct Switch(Arc<AtomicBool>);
+
+    impl Functions for Switch {
+        fn power_off(&self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+
+        fn show_screen(&self, _: OwnedFd) {}
+    }
+
     fn rig() -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("console.sock");
@@ -197,12 +223,11 @@ mod tests {
         let log = Log::default();
         let is_off = Arc::new(AtomicBool::new(false));
         let off = is_off.clone();
-        let power_off = move || off.store(true, Ordering::Relaxed);
         tokio::spawn(serve(
             line,
             UnixListener::bind(&path).unwrap(),
             log.clone(),
-            power_off,
+            Switch(off),
         ));
         Rig {
             guest,

@@ -77,6 +77,8 @@ fn process(args: &mut Args, descriptors: Descriptors) {
         args.flag(flag);
     }
     args.plain("-display", "none");
+    // Without a port: clients come by QMP. Without a keyboard layout, because clients send the places of keys.
+    args.plain("-vnc", "none");
     args.plain("-sandbox", SANDBOX);
     args.plain("-action", "shutdown=pause");
     args.plain(

@@ -8,9 +8,14 @@
 use crate::runner::qmp::codec::{Codec, Message};
 use crate::runner::qmp::{Command, QmpEvent};
 use futures::{SinkExt, StreamExt};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
@@ -51,6 +56,8 @@ type Reply = oneshot::Sender<Result<Value, Error>>;
 
 struct Request {
     command: Command,
+    /// Is sent with the command.
+    descriptor: Option<OwnedFd>,
     reply: Reply,
 }
 
@@ -61,12 +68,29 @@ pub struct Client(mpsc::Sender<Request>);
 impl Client {
     /// Sends the command and waits for its result.
     pub async fn execute(&self, command: Command) -> Result<Value, Error> {
+        self.send(command, None).await
+    }
+
+    /// Sends the command with a file descriptor, and waits for its result.
+    pub async fn execute_with(
+        &self,
+        command: Command,
+        descriptor: OwnedFd,
+    ) -> Result<Value, Error> {
+        self.send(command, Some(descriptor)).await
+    }
+
+    async fn send(&self, command: Command, descriptor: Option<OwnedFd>) -> Result<Value, Error> {
         let name = command.name;
         tracing::debug!(?command, "QMP command");
         let (reply, answer) = oneshot::channel();
         let exchange = async {
             self.0
-                .send(Request { command, reply })
+                .send(Request {
+                    command,
+                    descriptor,
+                    reply,
+                })
                 .await
                 .map_err(|_| Error::Lost(name))?;
             answer.await.unwrap_or(Err(Error::Lost(name)))
@@ -160,6 +184,28 @@ fn encode(id: u64, command: &Command) -> Value {
     json!({"execute": command.name, "arguments": command.arguments, "id": id})
 }
 
+/// Sends a command with a file descriptor. QEMU takes the descriptor with the first byte.
+async fn send_with(
+    framed: &mut Connection,
+    command: &Value,
+    descriptor: &OwnedFd,
+) -> io::Result<()> {
+    // `send` leaves nothing in the buffer of the codec.
+    let stream = framed.get_mut();
+    let text = format!("{command}\n");
+    let send = || {
+        let descriptors = [descriptor.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let text = [IoSlice::new(text.as_bytes())];
+        Ok(sendmsg(&*stream, &text, &mut control, SendFlags::NOSIGNAL)?)
+    };
+    let sent = stream.async_io(Interest::WRITABLE, send).await?;
+    let rest = text.as_bytes().get(sent..).unwrap_or_default();
+    stream.write_all(rest).await
+}
+
 /// Exchanges commands and events. Returns the reason if the connection is lost, or None if all
 /// clients are dropped.
 async fn serve(
@@ -173,14 +219,21 @@ async fn serve(
     let lost = loop {
         tokio::select! {
             request = requests.recv() => {
-                let Request { command, reply } = request?;
+                let Request { command, descriptor, reply } = request?;
                 waiting.retain(|_, (_, reply)| !reply.is_closed());
                 if reply.is_closed() {
                     continue;
                 }
                 id += 1;
-                if let Err(error) = framed.send(encode(id, &command)).await {
-                    break error.to_string();
+                let sent = match descriptor {
+                    None => framed.send(encode(id, &command)).await.map_err(|error| error.to_string()),
+                    Some(descriptor) => {
+                        let sent = send_with(&mut framed, &encode(id, &command), &descriptor).await;
+                        sent.map_err(|error| error.to_string())
+                    }
+                };
+                if let Err(error) = sent {
+                    break error;
                 }
                 waiting.insert(id, (command.name, reply));
             }

@@ -159,6 +159,24 @@ impl Command {
         Self::new("block_resize", json!({"node-name": node, "size": size}))
     }
 
+    /// Gives a name to the file descriptor that is sent with the command.
+    pub fn get_descriptor(name: &str) -> Self {
+        Self::new("getfd", json!({"fdname": name}))
+    }
+
+    /// Closes the file descriptor of that name.
+    pub fn close_descriptor(name: &str) -> Self {
+        Self::new("closefd", json!({"fdname": name}))
+    }
+
+    /// Shows the screen to the VNC client at that descriptor, which needs no password.
+    pub fn add_vnc_client(descriptor: &str) -> Self {
+        Self::new(
+            "add_client",
+            json!({"protocol": "vnc", "fdname": descriptor, "skipauth": true}),
+        )
+    }
+
     /// Sets the display's password.
     pub fn set_password(password: &str) -> Self {
         let arguments = json!({"protocol": "spice", "password": password});

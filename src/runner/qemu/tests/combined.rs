@@ -50,8 +50,9 @@ fn each_value_of_an_option_meets_each_two_of_others() {
 }
 
 /// What options in QEMU's own syntax may have; `*` is a word without a key.
-const KEYS: [(&str, &[&str]); 16] = [
+const KEYS: [(&str, &[&str]); 17] = [
     ("-display", &["*"]),
+    ("-vnc", &["*"]),
     (
         "-sandbox",
         &[

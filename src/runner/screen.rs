@@ -1,0 +1,28 @@
+//! (io) The guest's screen by VNC: QEMU serves a client at the other end of a socket, without a port of its own.
+//!
+//! Keys of a client without its own keyboard layout arrive as symbols, and QEMU finds their place on an American keyboard. Clients
+//! such as noVNC send the place of the key itself.
+
+use crate::runner::qmp::{Client, Command, Error};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of the next client, because QEMU knows its descriptor by a name.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Shows the screen to the VNC client at that socket. QEMU disconnects earlier clients if the client asks for an exclusive
+/// connection.
+///
+/// # Errors
+/// QEMU does not take the socket. It is closed then.
+pub async fn show(qmp: &Client, client: OwnedFd) -> Result<(), Error> {
+    let name = format!("screen{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    qmp.execute_with(Command::get_descriptor(&name), client)
+        .await?;
+    let added = qmp.execute(Command::add_vnc_client(&name)).await;
+    if added.is_err() {
+        // QEMU closes it with its own end, too.
+        drop(qmp.execute(Command::close_descriptor(&name)).await);
+    }
+    added.map(drop)
+}
