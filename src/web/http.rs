@@ -356,7 +356,7 @@ async fn act(
     // A client that closes its connection does not prevent the log line.
     let done = tokio::spawn(async move {
         let (user, verb) = (&*login.user, action.verb());
-        let done = request_state(&console, user, &name, action).await;
+        let done = request_change(&console, user, &name, action).await;
         match &done {
             Ok(()) => tracing::info!(user, %client, action = verb, vm = name, "action"),
             Err(Failed { problem, error }) => {
@@ -388,8 +388,8 @@ impl From<Problem> for Failed {
     }
 }
 
-/// Writes the state of the VM. The rights are those of the present object.
-async fn request_state(
+/// Writes the change of the VM. The rights are those of the present object.
+async fn request_change(
     console: &Console,
     user: &str,
     name: &str,
@@ -411,8 +411,8 @@ async fn request_state(
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
-    let patch =
-        json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": {"state": action.state()}}});
+    let change = action.change(&vm.spec.vm);
+    let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": change}});
     let params = PatchParams::apply(MANAGER.field_manager);
     let written = vms
         .patch_metadata(name, &params, &Patch::Merge(patch))

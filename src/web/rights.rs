@@ -2,7 +2,9 @@
 
 use crate::api::vm::{Grant, Permission, State};
 use crate::settings::web::WebSettings;
+use crate::web::view::MachineView;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// All rights, in the order in which pages show them.
 const ALL: [Grant; 5] = [
@@ -26,6 +28,8 @@ pub enum Action {
     Start,
     /// Shuts the guest down.
     Stop,
+    /// Resets the running guest, which loses unsaved data.
+    Reset,
 }
 
 impl Action {
@@ -35,6 +39,7 @@ impl Action {
         match self {
             Self::Start => "start",
             Self::Stop => "stop",
+            Self::Reset => "reset",
         }
     }
 
@@ -44,15 +49,20 @@ impl Action {
         match self {
             Self::Start => Grant::Start,
             Self::Stop => Grant::Stop,
+            Self::Reset => Grant::Reset,
         }
     }
 
-    /// The state that the action requests.
+    /// The change of the VM's `spec.vm`, of which `machine` is the present one.
     #[must_use]
-    pub fn state(self) -> State {
+    pub fn change(self, machine: &MachineView) -> Value {
         match self {
-            Self::Start => State::Running,
-            Self::Stop => State::Stopped,
+            Self::Start => json!({"state": State::Running}),
+            Self::Stop => json!({"state": State::Stopped}),
+            Self::Reset => {
+                let next = machine.reset_request.unwrap_or_default().wrapping_add(1);
+                json!({"resetRequest": next})
+            }
         }
     }
 }
@@ -97,7 +107,6 @@ impl Rights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn rights(user: &str, permissions: Value) -> Vec<Grant> {
         let roles = json!({"alice": ["admin"], "*": ["other"]});

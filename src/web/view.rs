@@ -37,10 +37,11 @@ pub struct SpecView {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
 pub struct MachineView {
     pub state: Option<State>,
+    pub reset_request: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -1,6 +1,6 @@
 // Drives the web console in Chromium: login, stop and start of a VM, logout.
 // Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
-// optional SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+// optional RESET (if the VM runs and the user may reset it), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -68,6 +68,19 @@ await step("the right password shows the list", async () => {
   await logIn(password);
   await row.waitFor();
 });
+// A VM that runs. The dialog asks before a reset.
+if (process.env.RESET) {
+  const press = async (answer) => {
+    await page.getByRole("button", { name: `Reset ${vm}`, exact: true }).click();
+    await page.getByRole("dialog").getByRole("button", { name: answer }).click();
+    await page.getByRole("dialog").waitFor({ state: "hidden" });
+  };
+  await step("a reset needs a confirmation", () => press("Cancel"));
+  await step("Reset is requested", async () => {
+    await press("Reset");
+    await page.getByText(`Reset of ${vm} requested.`).waitFor();
+  });
+}
 await step("Stop requests the state Stopped", async () => {
   await page.getByRole("button", { name: `Stop ${vm}`, exact: true }).click();
   await rowRequests("Stopped");

@@ -7,7 +7,7 @@ export interface Session {
   namespace: string;
 }
 
-export type Action = "start" | "stop";
+export type Action = "start" | "stop" | "reset";
 export type Requested = "Running" | "Stopped";
 
 export interface Row {

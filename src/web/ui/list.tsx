@@ -80,7 +80,10 @@ function VmRow({ vm }: { vm: Vm }) {
         {row.system && <p>{row.system}</p>}
         {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
       </div>
-      <ActionButton vm={vm} row={row} />
+      <div class="actions">
+        {row.running && row.may.includes("reset") && <ResetButton vm={vm} />}
+        <ActionButton vm={vm} row={row} />
+      </div>
     </li>
   );
 }
@@ -109,6 +112,43 @@ function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
         </button>
       )}
     </div>
+  );
+}
+
+/** A reset loses data of the guest, so it needs a confirmation. */
+function ResetButton({ vm }: { vm: Vm }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const text = words.actions.reset;
+  const isBusy = vm.busy.value !== null;
+  const confirm = () => {
+    dialog.current?.close();
+    void runAction(vm, "reset");
+  };
+  return (
+    <>
+      <button
+        type="button"
+        class="reset"
+        aria-label={`${text.label} ${vm.name}`}
+        aria-haspopup="dialog"
+        aria-disabled={isBusy}
+        onClick={() => isBusy || dialog.current?.showModal()}
+      >
+        {text.label}…
+      </button>
+      <dialog ref={dialog} aria-labelledby={`reset-${vm.name}`}>
+        <h2 id={`reset-${vm.name}`}>
+          {words.reset.title} {vm.name}
+        </h2>
+        <p>{words.reset.warning}</p>
+        <form method="dialog">
+          <button type="submit">{words.reset.cancel}</button>
+          <button type="button" class="danger" onClick={confirm}>
+            {words.reset.confirm}
+          </button>
+        </form>
+      </dialog>
+    </>
   );
 }
 

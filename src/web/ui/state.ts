@@ -26,7 +26,8 @@ export interface Vm {
 const CHANGE_TIMEOUT_MS = 30_000;
 /** Reasons of the condition `Ready` that report progress. Each other reason reports a problem. */
 const PROGRESS = ["", "Creation", "Starting", "Running", "Stopping", "Stopped"];
-const REQUESTED: Record<Action, Requested> = { start: "Running", stop: "Stopped" };
+/** A reset does not change the list. */
+const REQUESTED: Record<Action, Requested | null> = { start: "Running", stop: "Stopped", reset: null };
 
 export const phase = signal<Phase>({ is: "start" });
 export const loggedIn = computed(() => phase.value.is === "loggedIn");
@@ -103,6 +104,7 @@ export async function runAction(vm: Vm, action: Action) {
   const answer = await api.postAction(vm.name, action);
   if (answer.ok) {
     if (phase.value === login) announcement.value = words.actions[action].sent(vm.name);
+    if (REQUESTED[action] === null && vm.busy.value === mine) vm.busy.value = null;
     setTimeout(() => vm.busy.value === mine && fail({ status: 0, reason: "NotVisible" }), CHANGE_TIMEOUT_MS);
   } else if (answer.error.status === 401) {
     if (phase.value === login) endLogin();

@@ -15,6 +15,7 @@ export interface Words {
     consoleUser(user: string): string;
   };
   states: Record<State, string>;
+  reset: Record<"title" | "warning" | "confirm" | "cancel", string>;
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
   connection: Record<"none" | "again", string> & { lost(time: string): string };
   retry: string;
@@ -74,6 +75,18 @@ export const english: Words = {
       sent: (name) => `Stop of ${name} requested.`,
       notPermitted: "You have no permission to stop this VM. Ask your administrator.",
     },
+    reset: {
+      label: "Reset",
+      busy: "Resetting…",
+      sent: (name) => `Reset of ${name} requested.`,
+      notPermitted: "You have no permission to reset this VM. Ask your administrator.",
+    },
+  },
+  reset: {
+    title: "Reset the VM?",
+    warning: "The guest starts again at once, as after a reset button. It loses all data that it has not saved.",
+    confirm: "Reset",
+    cancel: "Cancel",
   },
   connection: {
     none: "No connection to the server. The page tries again.",

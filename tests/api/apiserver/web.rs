@@ -220,7 +220,8 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
         ("missing", "stop", 404, "NotFound"),
         ("..%2Fpods", "stop", 404, "NotFound"),
         ("..", "stop", 404, "NotFound"),
-        ("vm", "reset", 422, "InvalidRequest"),
+        ("vm", "reset", 403, "NotPermitted"),
+        ("vm", "explode", 422, "InvalidRequest"),
     ] {
         let (found, body) = console.act(&alice, vm, action).await;
         assert_eq!(
@@ -267,6 +268,11 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
         204
     );
     assert_eq!(console.act(&next, "vm", "start").await.0, 401);
+    for request in [1, 2] {
+        assert_eq!(console.act(&bob, "other", "reset").await.0, 204);
+        let other = console.world.vms().get("other").await.unwrap();
+        assert_eq!(other.spec.vm.reset_request, request);
+    }
     assert_eq!(console.act(&bob, "other", "stop").await.0, 204);
     let hash = HASH.replace("$2y$", "$2b$");
     configure(&console.dir, &console.world, &hash, json!({}));
