@@ -47,11 +47,10 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
 const WEB_CONSOLE: &str = "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole.";
 
 /// Keys below [`WEB_CONSOLE`] that the web console of the Java VM-Operator reads, and ours does not.
-const CONSOLE_KEYS_OF_JAVA: [&str; 6] = [
+const CONSOLE_KEYS_OF_JAVA: [&str; 5] = [
     "/LoginConlet.oidcProviders",
     "/OidcClient",
     "/RoleConfigurator.replace",
-    "/RoleConletFilter",
     "/UserLogger",
     "/ComponentCollector",
 ];

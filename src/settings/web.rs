@@ -67,6 +67,9 @@ pub struct Console {
     /// Roles.
     #[serde(rename = "/RoleConfigurator")]
     pub roles: Roles,
+    /// Pages.
+    #[serde(rename = "/RoleConletFilter")]
+    pub pages: Pages,
 }
 
 /// Key `/LoginConlet`.
@@ -101,6 +104,15 @@ pub struct Roles {
     pub roles_by_user: BTreeMap<String, Vec<String>>,
 }
 
+/// Key `/RoleConletFilter`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Pages {
+    /// Widgets of the Java VM-Operator's web console that each role may use: those for own VMs, the one for all VMs, or `*`. Default: each
+    /// user may use the page with own VMs.
+    pub conlet_types_by_role: Option<BTreeMap<String, Vec<String>>>,
+}
+
 impl WebSettings {
     /// The users that log in with a password.
     #[must_use]
@@ -120,6 +132,17 @@ impl WebSettings {
         let by_user = &self.server.weblet.console.roles.roles_by_user;
         let listed = [user, "*"].into_iter().filter_map(|key| by_user.get(key));
         listed.flatten().map(String::as_str).collect()
+    }
+
+    /// The widgets that each role may use, if the configuration has the key.
+    #[must_use]
+    pub fn widgets_by_role(&self) -> Option<&BTreeMap<String, Vec<String>>> {
+        self.server
+            .weblet
+            .console
+            .pages
+            .conlet_types_by_role
+            .as_ref()
     }
 
     /// The address of the client of a request from `peer`: of `forwarded`, which is the text of the header `X-Forwarded-For`, the
@@ -211,7 +234,7 @@ mod tests {
         let text = format!(
             "\"/Manager\":\n  \"/Controller\": {{namespace: vms, \"/Reconciler\": {{cpuOvercommit: 3}}}}\n  \
              \"/GuiSocketServer\": {{port: 8888}}\n  \"/GuiHttpServer\":\n    {more}\n    \"/ConsoleWeblet\":\n      \
-             \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/RoleConletFilter\": {{}}\n        \
+             \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/ComponentCollector\": {{}}\n        \
              \"/RoleConfigurator\": {{rolesByUser: {{alice: [admin], \"*\": [other]}}}}\n"
         );
         WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
@@ -228,7 +251,7 @@ mod tests {
         assert!(settings.user("alice").is_some() && settings.user("Alice").is_none());
         assert_eq!(settings.roles("alice"), BTreeSet::from(["admin", "other"]));
         assert_eq!(settings.roles("bob"), BTreeSet::from(["other"]));
-        let warned = ["RoleConletFilter", "/GuiHttpServer.object"];
+        let warned = ["ComponentCollector", "/GuiHttpServer.object"];
         let has = |text: &str| warnings.iter().any(|warning| warning.contains(text));
         assert!(
             warnings.len() == 2 && warned.into_iter().all(has),

@@ -4,7 +4,7 @@ use crate::k8s::registry::Stored;
 use crate::settings::web::WebSettings;
 use crate::web::live;
 use crate::web::logins::{Login, Rejected};
-use crate::web::rights::{Action, Rights};
+use crate::web::rights::{Action, Capability, Viewer};
 use crate::web::{Console, MANAGER};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
@@ -22,6 +22,7 @@ use kube::core::Status;
 use memory_serve::CacheControl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -204,6 +205,7 @@ struct Session {
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
     namespace: String,
+    capabilities: BTreeSet<Capability>,
 }
 
 impl Session {
@@ -215,6 +217,7 @@ impl Session {
             full_name: user.and_then(|user| user.full_name.clone()),
             cluster: settings.cluster_name.clone(),
             namespace: console.namespace.clone(),
+            capabilities: Viewer::new(&settings, &login.user).capabilities,
         })
     }
 }
@@ -403,10 +406,9 @@ async fn request_change(
     }
     let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
     let vm = vm.ok_or_else(not_found)?;
-    let rights = Rights::on_vm(&console.settings(), user, &vm.spec.permissions);
-    if rights.is_empty() {
-        return Err(not_found().into());
-    }
+    let settings = console.settings();
+    let rights = Viewer::new(&settings, user).on_vm(&vm.spec.permissions);
+    let rights = rights.ok_or_else(not_found)?;
     if !rights.include(action.needs()) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
     }

@@ -6,6 +6,7 @@ use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::logins::Login;
+use crate::web::rights::Viewer;
 use crate::web::view::Row;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use serde::Serialize;
@@ -54,20 +55,14 @@ impl List {
     /// The whole list.
     fn all(&mut self, settings: &WebSettings) -> Message {
         let vms = self.console.all_vms();
-        let rows = vms
-            .iter()
-            .filter_map(|vm| vm.row(settings, &self.login.user));
-        let update = Update {
+        let viewer = Viewer::new(settings, &self.login.user);
+        let rows: Vec<_> = vms.iter().filter_map(|vm| vm.row(&viewer)).collect();
+        self.shown = rows.iter().map(|row| row.name().to_owned()).collect();
+        text(&Update {
             user: Some(&self.login.user),
-            rows: rows.collect(),
+            rows,
             gone: Vec::new(),
-        };
-        let message = text(&update);
-        let visible = vms
-            .iter()
-            .filter(|vm| vm.row(settings, &self.login.user).is_some());
-        self.shown = visible.map(|vm| vm.name().to_owned()).collect();
-        message
+        })
     }
 
     /// The changes of these VMs. None if the page does not show them.
@@ -76,11 +71,10 @@ impl List {
             .iter()
             .map(|vm| (vm.name(), self.console.vms.get(vm)));
         let vms: Vec<_> = vms.collect();
+        let viewer = Viewer::new(settings, &self.login.user);
         let mut update = Update::default();
         for (name, vm) in &vms {
-            let row = vm
-                .as_ref()
-                .and_then(|vm| vm.row(settings, &self.login.user));
+            let row = vm.as_ref().and_then(|vm| vm.row(&viewer));
             match row {
                 Some(row) => {
                     self.shown.insert((*name).to_owned());

@@ -1,10 +1,11 @@
-//! (pure) The rights of a user on a VM. Routes, rows and consoles all ask [`Rights::on_vm`].
+//! (pure) The rights of a user on a VM. Routes, rows and consoles all ask [`Viewer::on_vm`].
 
 use crate::api::vm::{Grant, Permission, State};
 use crate::settings::web::WebSettings;
 use crate::web::view::MachineView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// All rights, in the order in which pages show them.
 const ALL: [Grant; 5] = [
@@ -67,15 +68,88 @@ impl Action {
     }
 }
 
-impl Rights {
-    /// The rights on a VM: the union over the entries of `permissions` with the user's name or with one of the user's roles.
-    /// `takeConsole` includes `accessConsole`.
+/// A page of the console that a role permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Capability {
+    /// The VMs on which the user has a permission.
+    Portal,
+    /// All VMs of the namespace. Actions need a permission on the VM.
+    Overview,
+}
+
+impl Capability {
+    const ALL: [Self; 2] = [Self::Portal, Self::Overview];
+
+    /// The widgets of the Java VM-Operator's web console whose users have the capability.
+    fn widgets(self) -> &'static [&'static str] {
+        match self {
+            Self::Portal => &[
+                "org.jdrupes.vmoperator.vmaccess.VmAccess",
+                "org.jdrupes.vmoperator.vmviewer.VmViewer",
+            ],
+            Self::Overview => &["org.jdrupes.vmoperator.vmmgmt.VmMgmt"],
+        }
+    }
+
+    /// Whether a role with these entries of `conletTypesByRole` has the capability: the first entry about the widget decides. `T` and
+    /// `-T` differ only in a menu, which this console does not have; `!T` is the old form of `-T`.
+    fn is_granted_by(self, entries: &[String]) -> bool {
+        let of_widget = |widget: &&str| {
+            let mut entries = entries.iter();
+            entries.find_map(|entry| {
+                let denied = entry.strip_prefix("--");
+                let name = denied.or_else(|| entry.strip_prefix(['-', '!']));
+                let name = name.unwrap_or(entry);
+                (name == *widget || entry == "*").then_some(denied.is_none())
+            })
+        };
+        self.widgets()
+            .iter()
+            .any(|widget| of_widget(widget) == Some(true))
+    }
+}
+
+/// A user with the roles and capabilities of the present configuration.
+pub struct Viewer<'a> {
+    user: &'a str,
+    roles: BTreeSet<&'a str>,
+    /// What the roles permit.
+    pub capabilities: BTreeSet<Capability>,
+}
+
+impl<'a> Viewer<'a> {
+    /// The viewer for a user. Without `conletTypesByRole`, each user has the portal.
     #[must_use]
-    pub fn on_vm(settings: &WebSettings, user: &str, permissions: &[Permission]) -> Self {
+    pub fn new(settings: &'a WebSettings, user: &'a str) -> Self {
         let roles = settings.roles(user);
+        let capabilities = match settings.widgets_by_role() {
+            None => BTreeSet::from([Capability::Portal]),
+            Some(by_role) => {
+                let entries = roles.iter().filter_map(|role| by_role.get(*role));
+                let entries: Vec<_> = entries.collect();
+                let is_granted = |capability: &Capability| {
+                    entries
+                        .iter()
+                        .any(|entries| capability.is_granted_by(entries))
+                };
+                Capability::ALL.into_iter().filter(is_granted).collect()
+            }
+        };
+        Self {
+            user,
+            roles,
+            capabilities,
+        }
+    }
+
+    /// The rights on a VM: the union over the entries of `permissions` with the user's name or with one of the user's roles.
+    /// `takeConsole` includes `accessConsole`. None if the user must not know of the VM.
+    #[must_use]
+    pub fn on_vm(&self, permissions: &[Permission]) -> Option<Rights> {
         let applies = |permission: &&Permission| {
-            let has_role = |role: &str| roles.contains(role);
-            permission.user.as_deref() == Some(user)
+            let has_role = |role: &str| self.roles.contains(role);
+            permission.user.as_deref() == Some(self.user)
                 || permission.role.as_deref().is_some_and(has_role)
         };
         let granted: Vec<Grant> = permissions
@@ -88,15 +162,14 @@ impl Rights {
                 || granted.contains(&Grant::All)
                 || *right == Grant::AccessConsole && granted.contains(&Grant::TakeConsole)
         };
-        Self(ALL.into_iter().filter(has).collect())
+        let rights = Rights(ALL.into_iter().filter(has).collect());
+        let is_own = self.capabilities.contains(&Capability::Portal) && !rights.0.is_empty();
+        let is_visible = is_own || self.capabilities.contains(&Capability::Overview);
+        is_visible.then_some(rights)
     }
+}
 
-    /// Whether the user has no right, and so must not know of the object.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
+impl Rights {
     /// Whether the user has the right.
     #[must_use]
     pub fn include(&self, right: Grant) -> bool {
@@ -108,13 +181,99 @@ impl Rights {
 mod tests {
     use super::*;
 
-    fn rights(user: &str, permissions: Value) -> Vec<Grant> {
-        let roles = json!({"alice": ["admin"], "*": ["other"]});
-        let console = json!({"/RoleConfigurator": {"rolesByUser": roles}});
+    fn settings(more: &Value) -> WebSettings {
+        let roles = json!({"alice": ["admin"], "eve": ["a", "b"], "*": ["other"]});
+        let mut console = json!({"/RoleConfigurator": {"rolesByUser": roles}});
+        if !more.is_null() {
+            console["/RoleConletFilter"] = json!({"conletTypesByRole": more});
+        }
         let settings = json!({"/GuiHttpServer": {"/ConsoleWeblet": {"/WebConsole": console}}});
-        let settings = serde_json::from_value(settings).unwrap();
+        serde_json::from_value(settings).unwrap()
+    }
+
+    fn rights_with(more: &Value, user: &str, permissions: Value) -> Option<Vec<Grant>> {
+        let settings = settings(more);
         let permissions: Vec<Permission> = serde_json::from_value(permissions).unwrap();
-        Rights::on_vm(&settings, user, &permissions).0
+        let rights = Viewer::new(&settings, user).on_vm(&permissions);
+        rights.map(|rights| rights.0)
+    }
+
+    /// The rights of a user, of which there are none if the user must not know of the VM.
+    fn rights(user: &str, permissions: Value) -> Vec<Grant> {
+        let rights = rights_with(&Value::Null, user, permissions);
+        assert_ne!(
+            rights,
+            Some(Vec::new()),
+            "without rights the VM is not visible"
+        );
+        rights.unwrap_or_default()
+    }
+
+    #[test]
+    fn roles_permit_pages_as_in_the_java_vm_operator() {
+        let (access, management) = (
+            "org.jdrupes.vmoperator.vmaccess.VmAccess",
+            "org.jdrupes.vmoperator.vmmgmt.VmMgmt",
+        );
+        let other = json!(["org.jgrapes.webconlet.oidclogin.LoginConlet"]);
+        let (portal, overview) = (Capability::Portal, Capability::Overview);
+        for (user, by_role, expected) in [
+            (
+                "alice",
+                json!({"admin": ["*"], "other": other}),
+                vec![portal, overview],
+            ),
+            ("bob", json!({"admin": ["*"], "other": other}), vec![]),
+            ("alice", json!({"user": ["*"]}), vec![]),
+            ("alice", json!({"admin": [access]}), vec![portal]),
+            (
+                "alice",
+                json!({"admin": [format!("-{access}")]}),
+                vec![portal],
+            ),
+            (
+                "alice",
+                json!({"admin": [format!("!{management}")]}),
+                vec![overview],
+            ),
+            (
+                "alice",
+                json!({"admin": [format!("--{management}"), "*"]}),
+                vec![portal],
+            ),
+            (
+                "alice",
+                json!({"admin": ["*", format!("--{management}")]}),
+                vec![portal, overview],
+            ),
+            (
+                "eve",
+                json!({"a": [access], "b": [management, format!("--{access}")]}),
+                vec![portal, overview],
+            ),
+            ("alice", json!({"admin": ["VmMgmt", "--*"]}), vec![]),
+        ] {
+            let settings = settings(&by_role);
+            let viewer = Viewer::new(&settings, user);
+            assert!(viewer.capabilities.iter().eq(&expected), "{user} {by_role}");
+        }
+    }
+
+    #[test]
+    fn overview_shows_each_vm_and_gives_no_permission() {
+        let own = json!([{"user": "alice", "may": ["start"]}]);
+        let types = |names: Value| json!({"admin": names});
+        let all = types(json!(["*"]));
+        assert_eq!(rights_with(&all, "alice", json!([])), Some(vec![]));
+        assert_eq!(
+            rights_with(&all, "alice", own.clone()),
+            Some(vec![Grant::Start])
+        );
+        assert_eq!(
+            rights_with(&types(json!([])), "alice", own),
+            None,
+            "no page"
+        );
     }
 
     #[test]

@@ -5,8 +5,7 @@ use crate::api::conditions;
 use crate::api::vm::conditions::{READY, RUNNING};
 use crate::api::vm::{Permission, State};
 use crate::k8s::store::trim::key_and_versions;
-use crate::settings::web::WebSettings;
-use crate::web::rights::Rights;
+use crate::web::rights::{Rights, Viewer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -92,6 +91,14 @@ pub struct Row<'a> {
     may: Rights,
 }
 
+impl Row<'_> {
+    /// The VM's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Ready<'a> {
     status: &'a str,
@@ -116,13 +123,10 @@ impl VmView {
         })
     }
 
-    /// The VM as the user sees it. None if the user has no right on it.
+    /// The VM as the viewer sees it. None if the viewer must not know of it.
     #[must_use]
-    pub fn row(&self, settings: &WebSettings, user: &str) -> Option<Row<'_>> {
-        let may = Rights::on_vm(settings, user, &self.spec.permissions);
-        if may.is_empty() {
-            return None;
-        }
+    pub fn row(&self, viewer: &Viewer<'_>) -> Option<Row<'_>> {
+        let may = viewer.on_vm(&self.spec.permissions)?;
         let status = &self.status;
         let ready = conditions::find(&status.conditions, READY).map(|condition| Ready {
             status: &condition.status,
@@ -145,6 +149,7 @@ impl VmView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::web::WebSettings;
     use serde_json::json;
 
     fn vm(osinfo: Value) -> VmView {
@@ -167,8 +172,8 @@ mod tests {
     fn row_has_the_listed_fields_only_and_exists_for_users_with_a_right() {
         let settings = WebSettings::default();
         let vm = vm(json!({"pretty-name": "Debian 12", "id": "debian"}));
-        assert!(vm.row(&settings, "bob").is_none());
-        let row = serde_json::to_value(vm.row(&settings, "alice").unwrap()).unwrap();
+        assert!(vm.row(&Viewer::new(&settings, "bob")).is_none());
+        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice")).unwrap()).unwrap();
         let message = "ä".repeat(512);
         let expected = json!({
             "name": "vm", "requested": "Running", "running": true, "system": "Debian 12", "consoleUser": "bob", "may": ["stop"],

@@ -69,7 +69,8 @@ impl Client {
         let mut picture = Vec::new();
         for _ in 0..u16::from_be_bytes([n1, n2]) {
             let rectangle: [u8; 12] = self.receive();
-            let side = |at: usize| usize::from(u16::from_be_bytes([rectangle[at], rectangle[at + 1]]));
+            let side =
+                |at: usize| usize::from(u16::from_be_bytes([rectangle[at], rectangle[at + 1]]));
             assert_eq!(rectangle[8..], [0; 4], "raw pixels");
             let mut pixels = vec![0; side(4) * side(6) * 4];
             self.received.read_exact(&mut pixels).unwrap();
@@ -88,7 +89,11 @@ fn screen_is_shown_to_vnc_clients_without_a_port_and_a_password() {
     vm.reaches("Booting");
     let mut first = Client::connect(&vm);
     let (w, h) = first.size;
-    assert!(w >= 320 && h >= 200 && first.name.contains("test-vm"), "{w} {h} {}", first.name);
+    assert!(
+        w >= 320 && h >= 200 && first.name.contains("test-vm"),
+        "{w} {h} {}",
+        first.name
+    );
     assert!(first.picture().len() >= usize::from(w) * usize::from(h) * 4);
     let mut second = Client::connect(&vm);
     assert!(!second.picture().is_empty() && !first.picture().is_empty());

@@ -82,12 +82,7 @@ struct ConsoleServer {
 }
 
 /// Serves the console until QEMU closes the serial line.
-pub async fn serve(
-    line: UnixStream,
-    listener: UnixListener,
-    log: Log,
-    functions: impl Functions,
-) {
+pub async fn serve(line: UnixStream, listener: UnixListener, log: Log, functions: impl Functions) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);

@@ -5,6 +5,7 @@ export interface Session {
   fullName?: string;
   cluster?: string;
   namespace: string;
+  capabilities: ("portal" | "overview")[];
 }
 
 export type Action = "start" | "stop" | "reset";

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
-import { list, query, runAction, setQuery, shown, stateOf, type State, type Vm } from "./state";
+import { list, phase, query, runAction, setQuery, shown, stateOf, type State, type Vm } from "./state";
 import { errorText, words } from "./words";
 
 /** One shape per state, since colour alone is not visible to everybody. */
@@ -22,6 +22,7 @@ export function List() {
   const title = useRef<HTMLHeadingElement>(null);
   useEffect(() => title.current?.focus(), []);
   const all = list.value;
+  const hasPages = phase.value.is !== "loggedIn" || phase.value.session.capabilities.length > 0;
   return (
     <main>
       <div class="toolbar">
@@ -53,8 +54,8 @@ export function List() {
         </ul>
       ) : (
         <div class="empty">
-          <p>{!all ? text.loading : all.length > 0 ? text.noMatch : text.noVms}</p>
-          {all?.length === 0 && <p>{text.noVmsNext}</p>}
+          <p>{!all ? text.loading : all.length > 0 ? text.noMatch : hasPages ? text.noVms : text.noPages}</p>
+          {all?.length === 0 && <p>{hasPages ? text.noVmsNext : text.noPagesNext}</p>}
         </div>
       )}
     </main>

@@ -10,7 +10,7 @@ export interface Words {
   product: string;
   login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "insecure" | "insecureNext", string>;
   header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place", string>;
-  list: Record<"title" | "search" | "loading" | "noVms" | "noVmsNext" | "noMatch" | "showAll" | "showLess", string> & {
+  list: Record<"title" | "search" | "loading" | "noVms" | "noVmsNext" | "noPages" | "noPagesNext" | "noMatch" | "showAll" | "showLess", string> & {
     count(shown: number, all: number, filtered: boolean): string;
     consoleUser(user: string): string;
   };
@@ -55,6 +55,8 @@ export const english: Words = {
     loading: "Loading the list…",
     noVms: "No virtual machines.",
     noVmsNext: "Ask your administrator for permissions on a VM: spec.permissions.",
+    noPages: "None of your roles permits a page of the console.",
+    noPagesNext: "Ask your administrator for a role with a page: conletTypesByRole.",
     noMatch: "No VM has a name that matches the search.",
     showAll: "Show all",
     showLess: "Show less",
