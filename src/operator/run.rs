@@ -167,7 +167,7 @@ fn end<S: Section>(
     let end = async move {
         tokio::select! {
             () = signal => None,
-            changed = config.changed(&valid, &log_level) => Some(changed),
+            changed = config.changed(&valid, Some(&log_level)) => Some(changed),
         }
     };
     end.boxed().shared()

@@ -5,7 +5,7 @@ use crate::k8s::cluster::Cluster;
 use crate::k8s::tasks::Tasks;
 use crate::operator::fatal::Fatal;
 use crate::operator::run::{own_namespace, stop_signal, stopped};
-use crate::settings::web::WebSettings;
+use crate::settings::web::{Users, WebSettings};
 use crate::settings::{ConfigFile, Section};
 use crate::telemetry::logs;
 use crate::telemetry::metrics::Metrics;
@@ -25,6 +25,13 @@ pub(super) struct Web {
     /// Configuration file, which the console reads again after a change [default: /etc/opt/vmoperator/config.yaml, if it exists]
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// File with users that log in with a password, which the console reads again after a change
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/etc/opt/vm-web/users.yaml"
+    )]
+    users: PathBuf,
     /// Address and port of the web console
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
     listen: SocketAddr,
@@ -44,6 +51,16 @@ pub(super) struct Web {
 pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let log_level = logs::begin(options.log_format, options.log_level);
     let config = ConfigFile::<WebSettings>::load(options.config.as_deref())?;
+    let users = ConfigFile::<Users>::load_optional(&options.users)?;
+    let present = |config: &ConfigFile<WebSettings>, users: &ConfigFile<Users>| {
+        let settings = config.settings.clone().with_users(&users.settings);
+        if settings.users().is_empty() {
+            tracing::warn!(
+                "nobody can log in, because no user is configured; add users to users.yaml of the Secret vm-web-users"
+            );
+        }
+        Arc::new(settings)
+    };
     let named = config.settings.namespace().map(str::to_owned);
     let namespace = named.or_else(own_namespace).ok_or(Fatal::NoNamespace)?;
     let metrics = Arc::<Metrics>::default();
@@ -51,12 +68,7 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let mut cluster = Cluster::new(client, web::MANAGER);
     cluster.metrics = metrics.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
-    if config.settings.users().is_empty() {
-        tracing::warn!(
-            "the configuration has no users, so nobody can log in; add users to the key /Manager./GuiHttpServer./ConsoleWeblet./WebConsole./LoginConlet"
-        );
-    }
-    let (sender, settings) = watch::channel(Arc::new(config.settings.clone()));
+    let (sender, settings) = watch::channel(present(&config, &users));
     let console = Console::new(cluster, namespace, settings);
     let mut tasks = Tasks::default();
     console.start(&mut tasks);
@@ -73,22 +85,26 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
         let serving = serving.map_err(|e| Fatal::Http(address, e))?;
         tasks.spawn(format!("HTTP server of {name}"), serving);
     }
-    let follow_config = async {
-        let mut config = config;
+    let follow_files = async {
+        let (mut config, mut users) = (config, users);
         loop {
-            let namespace = config.settings.namespace().map(str::to_owned);
-            config = config.changed(&metrics, &log_level).await;
-            if config.settings.namespace() != namespace.as_deref() {
-                tracing::warn!("the changed namespace needs a restart of the console");
+            tokio::select! {
+                changed = config.clone().changed(&metrics, Some(&log_level)) => {
+                    if changed.settings.namespace() != config.settings.namespace() {
+                        tracing::warn!("the changed namespace needs a restart of the console");
+                    }
+                    config = changed;
+                }
+                changed = users.clone().changed(&metrics, None) => users = changed,
             }
             tracing::info!("the configuration has changed");
-            drop(sender.send_replace(Arc::new(config.settings.clone())));
+            drop(sender.send_replace(present(&config, &users)));
         }
     };
     tokio::select! {
         () = stopped(stop_signal()?) => Ok(()),
         ended = tasks.ended() => Err(ended.into()),
-        () = follow_config => Ok(()),
+        () = follow_files => Ok(()),
     }
 }
 

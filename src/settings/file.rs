@@ -108,6 +108,8 @@ pub trait Section: DeserializeOwned + Default + Clone + PartialEq + Send + Sync 
 #[derive(Clone, Debug)]
 pub struct ConfigFile<S> {
     path: PathBuf,
+    /// Whether a missing file means the default values, also later.
+    is_optional: bool,
     /// None if the file does not exist or cannot be read.
     text: Option<String>,
     /// The configuration in use.
@@ -121,11 +123,25 @@ impl<S: Section> ConfigFile<S> {
     /// # Errors
     /// The file cannot be read, is not YAML, or has a value that is not allowed.
     pub fn load(path: Option<&Path>) -> Result<Self, SettingsError> {
-        let is_named = path.is_some();
-        let path = path.unwrap_or(Path::new(DEFAULT_PATH));
+        Self::read(
+            path.unwrap_or(Path::new(DEFAULT_PATH)),
+            path.is_none(),
+            false,
+        )
+    }
+
+    /// Reads the file at `path` and logs its warnings. If it does not exist, now or later, all values are defaults.
+    ///
+    /// # Errors
+    /// The file cannot be read, is not YAML, or has a value that is not allowed.
+    pub fn load_optional(path: &Path) -> Result<Self, SettingsError> {
+        Self::read(path, true, true)
+    }
+
+    fn read(path: &Path, may_be_missing: bool, is_optional: bool) -> Result<Self, SettingsError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => Some(text),
-            Err(error) if !is_named && error.kind() == ErrorKind::NotFound => None,
+            Err(error) if may_be_missing && error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(SettingsError::Unreadable(path.display().to_string(), error)),
         };
         let settings = text
@@ -135,25 +151,35 @@ impl<S: Section> ConfigFile<S> {
             .unwrap_or_default();
         Ok(Self {
             path: path.to_owned(),
+            is_optional,
             text,
             settings,
         })
     }
 
-    /// Waits until the file has another valid configuration, and returns it. Until then, the log level follows the file
+    /// Waits until the file has another valid configuration, and returns it. Until then, `log_level` follows the file
     /// `logging.properties` in the same directory. An invalid or removed file changes only the metric.
-    pub async fn changed(mut self, metrics: &Metrics, log_level: &LogLevel) -> Self {
+    pub async fn changed(mut self, metrics: &Metrics, log_level: Option<&LogLevel>) -> Self {
         loop {
-            log_level.follow(&self.path);
+            if let Some(log_level) = log_level {
+                log_level.follow(&self.path);
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
             let text = tokio::fs::read_to_string(&self.path).await;
             if text.as_ref().ok() == self.text.as_ref() {
                 continue;
             }
             self.text = text.as_ref().ok().cloned();
-            let parsed = text
-                .map_err(|error| SettingsError::Unreadable(self.path.display().to_string(), error))
-                .and_then(|text| parse_and_log(&text, &self.path));
+            let parsed = match text {
+                Ok(text) => parse_and_log(&text, &self.path),
+                Err(error) if self.is_optional && error.kind() == ErrorKind::NotFound => {
+                    Ok(S::default())
+                }
+                Err(error) => Err(SettingsError::Unreadable(
+                    self.path.display().to_string(),
+                    error,
+                )),
+            };
             metrics.settings_valid.set(parsed.is_ok().into());
             match parsed {
                 Ok(settings) if settings == self.settings => {}

@@ -120,6 +120,15 @@ impl WebSettings {
         &self.server.weblet.console.login.users
     }
 
+    /// The configuration with the users of a file, which take precedence over users of the same name.
+    #[must_use]
+    pub fn with_users(mut self, file: &Users) -> Self {
+        let users = &mut self.server.weblet.console.login.users;
+        users.retain(|user| file.0.iter().all(|of_file| of_file.name != user.name));
+        users.extend(file.0.iter().cloned());
+        self
+    }
+
     /// The user of that name.
     #[must_use]
     pub fn user(&self, name: &str) -> Option<&LocalUser> {
@@ -202,24 +211,49 @@ impl Section for WebSettings {
             let key = "/GuiHttpServer.trustedProxies".to_owned();
             return Some((key, "use networks such as 10.0.0.0/8, or addresses"));
         }
-        let mut names = BTreeSet::new();
-        self.users().iter().enumerate().find_map(|(n, user)| {
-            let is_name = !user.name.is_empty()
-                && user.name.len() <= USER_NAME_MAX
-                && !user.name.contains(char::is_control);
-            let (field, next_step) = if !is_name {
-                let next_step = "use 1 to 253 bytes without control characters";
-                ("name", next_step)
-            } else if !names.insert(&user.name) {
-                ("name", "list each user once")
-            } else if !is_hash(&user.password) {
-                let next_step = "use a bcrypt hash with a cost from 4 to 14, such as the output of vm-operator hash-password";
-                ("password", next_step)
-            } else {
-                return None;
-            };
-            Some((format!("{USERS}[{n}].{field}"), next_step))
-        })
+        let violation = first_violation(self.users());
+        violation.map(|(key, next_step)| (format!("{USERS}{key}"), next_step))
+    }
+}
+
+/// The first value that is not allowed: its key below the list, and the next step.
+fn first_violation(users: &[LocalUser]) -> Option<(String, &'static str)> {
+    let mut names = BTreeSet::new();
+    users.iter().enumerate().find_map(|(n, user)| {
+        let is_name = !user.name.is_empty()
+            && user.name.len() <= USER_NAME_MAX
+            && !user.name.contains(char::is_control);
+        let (field, next_step) = if !is_name {
+            ("name", "use 1 to 253 bytes without control characters")
+        } else if !names.insert(&user.name) {
+            ("name", "list each user once")
+        } else if !is_hash(&user.password) {
+            let next_step = "use a bcrypt hash with a cost from 4 to 14, such as the output of vm-operator hash-password";
+            ("password", next_step)
+        } else {
+            return None;
+        };
+        Some((format!("[{n}].{field}"), next_step))
+    })
+}
+
+/// The file `users.yaml` of the Secret `vm-web-users`: a list of users that log in with a password.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Option<Vec<LocalUser>>")]
+pub struct Users(Vec<LocalUser>);
+
+impl From<Option<Vec<LocalUser>>> for Users {
+    /// An empty file is null.
+    fn from(users: Option<Vec<LocalUser>>) -> Self {
+        Self(users.unwrap_or_default())
+    }
+}
+
+impl Section for Users {
+    const PATH: &'static [&'static str] = &[];
+
+    fn violation(&self) -> Option<(String, &'static str)> {
+        first_violation(&self.0)
     }
 }
 
@@ -312,6 +346,31 @@ mod tests {
         ] {
             let found = settings.client(peer.parse().unwrap(), forwarded);
             assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer}");
+        }
+    }
+
+    #[test]
+    fn users_of_the_secret_take_precedence_and_are_checked() {
+        let (settings, _) = parse(&user("alice", HASH), "").unwrap();
+        let other = HASH.replace("$2y$", "$2b$");
+        let text =
+            format!("- {{name: alice, password: {other}}}\n- {{name: bob, password: {HASH}}}\n");
+        let (users, warnings) = Users::parse(&text, "users.yaml").unwrap();
+        assert_eq!(warnings, Vec::<String>::new());
+        let settings = settings.with_users(&users);
+        let hash = |name: &str| settings.user(name).unwrap().password.clone();
+        assert_eq!((hash("alice"), hash("bob")), (other, HASH.to_owned()));
+        assert_eq!(settings.users().len(), 2);
+        let error = Users::parse("- {name: bob, password: secret}", "users.yaml").unwrap_err();
+        let error = error.to_string();
+        let expected = ["users.yaml, line 1", "[0].password", "hash-password"];
+        assert!(expected.iter().all(|text| error.contains(text)), "{error}");
+        for text in ["", "[]"] {
+            assert_eq!(
+                Users::parse(text, "users.yaml").unwrap().0,
+                Users::default(),
+                "{text}"
+            );
         }
     }
 }

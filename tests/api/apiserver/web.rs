@@ -77,6 +77,8 @@ impl Console {
             ])
             .arg("--config")
             .arg(dir.path().join("config.yaml"))
+            .arg("--users")
+            .arg(dir.path().join("users.yaml"))
             .env("KUBECONFIG", dir.path().join("kubeconfig"))
             .stdin(Stdio::null())
             .stderr(std::fs::File::create(&log).unwrap())
@@ -150,9 +152,10 @@ impl Console {
 }
 
 fn configure(dir: &TempDir, world: &World, hash: &str, roles: Value) {
-    let users = ["alice", "bob"].map(|name| json!({"name": name, "password": hash}));
+    let user = |name: &str| json!([{"name": name, "password": hash}]);
+    std::fs::write(dir.path().join("users.yaml"), user("bob").to_string()).unwrap();
     let roles = json!({"rolesByUser": roles});
-    let console = json!({"/LoginConlet": {"users": users}, "/RoleConfigurator": roles});
+    let console = json!({"/LoginConlet": {"users": user("alice")}, "/RoleConfigurator": roles});
     let console = json!({"/ConsoleWeblet": {"/WebConsole": console}});
     let namespace = json!({"namespace": world.namespace});
     let config = json!({"/Manager": {"/Controller": namespace, "/GuiHttpServer": console}});
