@@ -40,7 +40,7 @@ RUN apt-get update \
 # Debian's packages bring 400 MB, most of it for displays that nobody sees (LLVM, Mesa) and for other machines. Into /image
 # goes what a VM uses: QEMU, qemu-img and swtpm with the libraries that they are linked with, the modules of the devices that vm-runner
 # asks for, and the firmware of an x86 PC. Neither a shell nor a package manager is among it.
-# efi-*.rom boot a guest from its network card; ui-opengl is needed by ui-spice-core, though nothing draws with it.
+# The keymap is for VNC clients. efi-*.rom boot a guest from its network card; ui-opengl is needed by ui-spice-core, though nothing draws with it.
 RUN set -eu; \
     lib=/usr/lib/x86_64-linux-gnu; \
     modules=$(for m in audio-spice chardev-spice hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-virtio-vga \
@@ -50,12 +50,13 @@ RUN set -eu; \
     firmware="/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-virtio.bin /usr/share/seabios/vgabios-stdvga.bin /usr/share/qemu/efi-*.rom /usr/share/qemu/kvmvapic.bin \
         /usr/share/qemu/linuxboot_dma.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_CODE_4M.secboot.fd \
         /usr/share/OVMF/OVMF_VARS_4M.fd /usr/share/OVMF/OVMF_VARS_4M.ms.fd"; \
+    keymap=/usr/share/qemu/keymaps/en-us; \
     mkdir -p /image; cd /image; \
     mkdir -p dev etc/opt/vmrunner proc run sys usr/bin usr/lib64 usr/local/bin usr/sbin usr/share/ca-certificates; \
     mkdir -p var/lib/dpkg/status.d var/local/vm-data var/local/vmop-image-repository; \
     mkdir -m 1777 tmp var/tmp; \
     for d in bin lib lib64 sbin; do ln -s usr/$d $d; done; \
-    cp -L --preserve=mode,timestamps --parents $programs $libraries $firmware /usr/lib64/ld-linux-x86-64.so.2 \
+    cp -L --preserve=mode,timestamps --parents $programs $libraries $firmware $keymap /usr/lib64/ld-linux-x86-64.so.2 \
         /etc/ssl/certs/ca-certificates.crt .; \
     ln -s OVMF_CODE_4M.secboot.fd usr/share/OVMF/OVMF_CODE_4M.ms.fd; \
     printf '%s\n' root:x:0:0:root:/:/nonexistent qemu:x:107:107:qemu:/:/nonexistent nobody:x:65534:65534:nobody:/:/nonexistent > etc/passwd; \

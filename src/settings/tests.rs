@@ -269,7 +269,7 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
     let metrics = Arc::new(Metrics::default());
     let following = tokio::spawn({
         let (metrics, (_filter, level)) = (metrics.clone(), LogLevel::new(LevelFilter::INFO));
-        async move { config.changed(&metrics, &level).await }
+        async move { config.changed(&metrics, Some(&level)).await }
     });
     for (overcommit, is_valid) in [
         (Some("lots"), 0),

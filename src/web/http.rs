@@ -413,7 +413,7 @@ async fn request_change(
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
-    let change = action.change(&vm.spec.vm);
+    let change = action.change(vm.spec.vm.reset_request);
     let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": change}});
     let params = PatchParams::apply(MANAGER.field_manager);
     let written = vms

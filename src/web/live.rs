@@ -107,7 +107,13 @@ pub async fn run(
         frame = follow(&mut socket, console, login) => frame,
     };
     if let Some(frame) = frame {
-        drop(timeout(SEND_TIMEOUT, socket.send(Message::Close(Some(frame)))).await);
+        // The answer of the page: if it arrives after the end of the connection, the kernel resets the connection, and kubectl ends a
+        // forwarded port.
+        let close = async {
+            let sent = socket.send(Message::Close(Some(frame))).await;
+            while sent.is_ok() && matches!(socket.recv().await, Some(Ok(_))) {}
+        };
+        drop(timeout(SEND_TIMEOUT, close).await);
     }
     drop(permits);
 }

@@ -2,7 +2,6 @@
 
 use crate::api::vm::{Grant, Permission, State};
 use crate::settings::web::WebSettings;
-use crate::web::view::MachineView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -54,14 +53,14 @@ impl Action {
         }
     }
 
-    /// The change of the VM's `spec.vm`, of which `machine` is the present one.
+    /// The change of the VM's `spec.vm`. `resets` is the present number of requested resets.
     #[must_use]
-    pub fn change(self, machine: &MachineView) -> Value {
+    pub fn change(self, resets: Option<i64>) -> Value {
         match self {
             Self::Start => json!({"state": State::Running}),
             Self::Stop => json!({"state": State::Stopped}),
             Self::Reset => {
-                let next = machine.reset_request.unwrap_or_default().wrapping_add(1);
+                let next = resets.unwrap_or_default().wrapping_add(1);
                 json!({"resetRequest": next})
             }
         }

@@ -274,7 +274,7 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
     for request in [1, 2] {
         assert_eq!(console.act(&bob, "other", "reset").await.0, 204);
         let other = console.world.vms().get("other").await.unwrap();
-        assert_eq!(other.spec.vm.reset_request, request);
+        assert_eq!(other.spec.vm.reset_request, Some(request));
     }
     assert_eq!(console.act(&bob, "other", "stop").await.0, 204);
     let hash = HASH.replace("$2y$", "$2b$");
