@@ -17,11 +17,13 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// QEMU does not take the socket. It is closed then.
 pub async fn show(qmp: &Client, client: OwnedFd) -> Result<(), Error> {
     let name = format!("screen{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    qmp.execute_with(Command::get_descriptor(&name), client)
-        .await?;
-    let added = qmp.execute(Command::add_vnc_client(&name)).await;
+    let given = qmp.execute_with(Command::get_descriptor(&name), client);
+    let added = match given.await {
+        Ok(_) => qmp.execute(Command::add_vnc_client(&name)).await,
+        Err(error) => Err(error),
+    };
     if added.is_err() {
-        // QEMU closes it with its own end, too.
+        // QEMU may carry out a command that it has not answered in time, and closes its descriptors with its own end.
         drop(qmp.execute(Command::close_descriptor(&name)).await);
     }
     added.map(drop)

@@ -110,10 +110,27 @@ pub struct ConfigFile<S> {
     path: PathBuf,
     /// Whether a missing file means the default values, also later.
     is_optional: bool,
-    /// None if the file does not exist or cannot be read.
-    text: Option<String>,
+    content: Content,
     /// The configuration in use.
     pub settings: S,
+}
+
+/// The last content of a file.
+#[derive(Clone, Debug, PartialEq)]
+enum Content {
+    Text(String),
+    Missing,
+    Unreadable,
+}
+
+impl Content {
+    fn of(read: &std::io::Result<String>) -> Self {
+        match read {
+            Ok(text) => Self::Text(text.clone()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Self::Missing,
+            Err(_) => Self::Unreadable,
+        }
+    }
 }
 
 impl<S: Section> ConfigFile<S> {
@@ -139,20 +156,17 @@ impl<S: Section> ConfigFile<S> {
     }
 
     fn read(path: &Path, may_be_missing: bool, is_optional: bool) -> Result<Self, SettingsError> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => Some(text),
-            Err(error) if may_be_missing && error.kind() == ErrorKind::NotFound => None,
+        let read = std::fs::read_to_string(path);
+        let content = Content::of(&read);
+        let settings = match read {
+            Ok(text) => parse_and_log(&text, path)?,
+            Err(_) if may_be_missing && content == Content::Missing => S::default(),
             Err(error) => return Err(SettingsError::Unreadable(path.display().to_string(), error)),
         };
-        let settings = text
-            .as_deref()
-            .map(|text| parse_and_log(text, path))
-            .transpose()?
-            .unwrap_or_default();
         Ok(Self {
             path: path.to_owned(),
             is_optional,
-            text,
+            content,
             settings,
         })
     }
@@ -166,10 +180,11 @@ impl<S: Section> ConfigFile<S> {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
             let text = tokio::fs::read_to_string(&self.path).await;
-            if text.as_ref().ok() == self.text.as_ref() {
+            let content = Content::of(&text);
+            if content == self.content {
                 continue;
             }
-            self.text = text.as_ref().ok().cloned();
+            self.content = content;
             let parsed = match text {
                 Ok(text) => parse_and_log(&text, &self.path),
                 Err(error) if self.is_optional && error.kind() == ErrorKind::NotFound => {

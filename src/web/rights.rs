@@ -91,16 +91,18 @@ impl Capability {
         }
     }
 
-    /// Whether a role with these entries of `conletTypesByRole` has the capability: the first entry about the widget decides. `T` and
-    /// `-T` differ only in a menu, which this console does not have; `!T` is the old form of `-T`.
+    /// Whether a role with these entries of `conletTypesByRole` has the capability: the first entry about the widget decides. `--T` denies
+    /// it. `-T`, of which `!T` is the old form, leaves it to the system, which adds the widgets for own VMs only.
     fn is_granted_by(self, entries: &[String]) -> bool {
         let of_widget = |widget: &&str| {
-            let mut entries = entries.iter();
-            entries.find_map(|entry| {
-                let denied = entry.strip_prefix("--");
-                let name = denied.or_else(|| entry.strip_prefix(['-', '!']));
-                let name = name.unwrap_or(entry);
-                (name == *widget || entry == "*").then_some(denied.is_none())
+            entries.iter().map(|entry| entry.trim()).find_map(|entry| {
+                let denied = entry.strip_prefix("--").map(|name| (name, false));
+                let by_system = || {
+                    let name = entry.strip_prefix(['-', '!']);
+                    name.map(|name| (name, self == Self::Portal))
+                };
+                let (name, is_granted) = denied.or_else(by_system).unwrap_or((entry, true));
+                (name.trim() == *widget || entry == "*").then_some(is_granted)
             })
         };
         self.widgets()
@@ -232,12 +234,12 @@ mod tests {
             ),
             (
                 "alice",
-                json!({"admin": [format!("!{management}")]}),
-                vec![overview],
+                json!({"admin": [format!("!{management}"), "*"]}),
+                vec![portal],
             ),
             (
                 "alice",
-                json!({"admin": [format!("--{management}"), "*"]}),
+                json!({"admin": [format!(" -- {management} "), "*"]}),
                 vec![portal],
             ),
             (

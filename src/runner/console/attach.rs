@@ -41,7 +41,11 @@ pub fn vnc(socket: &Path) -> io::Result<()> {
     });
     let mut buffer = [0; 64 << 10];
     loop {
-        let n = stream.read(&mut buffer)?;
+        let n = match stream.read(&mut buffer) {
+            // QEMU has ended with unread input.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
+            read => read?,
+        };
         let bytes = buffer.get(..n).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(());

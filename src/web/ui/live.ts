@@ -50,11 +50,14 @@ function connect() {
     }
     clearTimeout(timer);
     if (message.user === undefined) return changeRows(message.rows ?? [], message.gone ?? []);
+    const hadList = hasList;
     hasList = true;
     if (phase.value.is === "loggedIn" && phase.value.session.user !== message.user) {
       clearRows();
       void loadSession();
     }
+    // The configuration may have changed, and with it the pages that the roles permit.
+    else if (hadList) void loadSession();
     replaceRows(message.rows ?? []);
     connection.value = { is: "live" };
   };

@@ -95,6 +95,7 @@ export async function runAction(vm: Vm, action: Action) {
   const login = phase.value;
   vm.error.value = null;
   vm.busy.value = mine;
+  announcement.value = "";
   const fail = (error: ApiError) => {
     if (vm.busy.value === mine) vm.busy.value = null;
     if (vm.row.value.requested === REQUESTED[action] || phase.value !== login) return;
