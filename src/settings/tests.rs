@@ -292,3 +292,30 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
         Settings::parse(&file("cpuOvercommit: 4"), "f").unwrap().0
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn missing_optional_file_means_defaults_also_after_an_unreadable_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.yaml");
+    let metrics = Arc::new(Metrics::default());
+    let follow = |config: ConfigFile<Settings>| {
+        let metrics = metrics.clone();
+        tokio::spawn(async move { config.changed(&metrics, None).await })
+    };
+    let config = ConfigFile::load_optional(&path).unwrap();
+    assert_eq!(config.settings, Settings::default());
+    let following = follow(config);
+    std::fs::write(&path, file("cpuOvercommit: 3")).unwrap();
+    let config = following.await.unwrap();
+    assert_ne!(config.settings, Settings::default());
+    let following = follow(config);
+    std::fs::write(&path, [0xff]).unwrap();
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    assert!(
+        !following.is_finished(),
+        "an unreadable file changes nothing"
+    );
+    std::fs::remove_file(&path).unwrap();
+    let config = following.await.unwrap();
+    assert_eq!(config.settings, Settings::default());
+}
