@@ -138,9 +138,7 @@ function ResetButton({ vm }: { vm: Vm }) {
         {text.label}…
       </button>
       <dialog ref={dialog} aria-labelledby={`reset-${vm.name}`}>
-        <h2 id={`reset-${vm.name}`}>
-          {words.reset.title} {vm.name}
-        </h2>
+        <h2 id={`reset-${vm.name}`}>{words.reset.title(vm.name)}</h2>
         <p>{words.reset.warning}</p>
         <form method="dialog">
           <button type="submit">{words.reset.cancel}</button>

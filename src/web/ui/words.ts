@@ -15,7 +15,7 @@ export interface Words {
     consoleUser(user: string): string;
   };
   states: Record<State, string>;
-  reset: Record<"title" | "warning" | "confirm" | "cancel", string>;
+  reset: Record<"warning" | "confirm" | "cancel", string> & { title(name: string): string };
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
   connection: Record<"none" | "again", string> & { lost(time: string): string };
   retry: string;
@@ -85,7 +85,7 @@ export const english: Words = {
     },
   },
   reset: {
-    title: "Reset the VM?",
+    title: (name) => `Reset ${name}?`,
     warning: "The guest starts again at once, as after a reset button. It loses all data that it has not saved.",
     confirm: "Reset",
     cancel: "Cancel",
