@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::level_filters::LevelFilter;
 
 /// Time for the reconciles in progress after a request to shut down. The kubelet kills the operator after 30 s.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,13 +37,8 @@ pub(super) struct Run {
     /// Address and port of the HTTP server with /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
-    /// directory of the configuration file
-    #[arg(long, default_value = "info")]
-    log_level: LevelFilter,
-    /// Log format: plain text, or one JSON object per line
-    #[arg(long, value_enum, default_value = "text")]
-    log_format: logs::Format,
+    #[command(flatten)]
+    log: logs::Options,
 }
 
 pub(super) fn own_namespace() -> Option<String> {
@@ -64,7 +58,7 @@ struct Process {
 
 /// Runs a set of controllers until the process receives a request to shut down.
 pub(super) async fn operate<S: ControllerSet>(run: Run) -> Result<(), Fatal> {
-    let log_level = Arc::new(logs::begin(run.log_format, run.log_level));
+    let log_level = Arc::new(run.log.begin());
     let mut config = ConfigFile::<S::Settings>::load(run.config.as_deref())?;
     let pages = http::serve(run.http)
         .await

@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::watch;
-use tracing::level_filters::LevelFilter;
 
 /// The options of `vm-operator web`.
 #[derive(clap::Args)]
@@ -38,18 +37,13 @@ pub(super) struct Web {
     /// Address and port of the HTTP server with /livez and /readyz
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
-    /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
-    /// directory of the configuration file
-    #[arg(long, default_value = "info")]
-    log_level: LevelFilter,
-    /// Log format: plain text, or one JSON object per line
-    #[arg(long, value_enum, default_value = "text")]
-    log_format: logs::Format,
+    #[command(flatten)]
+    log: logs::Options,
 }
 
 /// Runs the web console until the process receives a request to shut down.
 pub(super) async fn run(options: Web) -> Result<(), Fatal> {
-    let log_level = logs::begin(options.log_format, options.log_level);
+    let log_level = options.log.begin();
     let config = ConfigFile::<WebSettings>::load(options.config.as_deref())?;
     let users = ConfigFile::<Users>::load_optional(&options.users)?;
     let present = |config: &ConfigFile<WebSettings>, users: &ConfigFile<Users>| {

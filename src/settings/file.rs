@@ -18,15 +18,19 @@ pub const DEFAULT_PATH: &str = "/etc/opt/vmoperator/config.yaml";
 /// Interval between two reads of the file. The kubelet takes up to 90 s to write a new version of the ConfigMap.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Keys that only the web console of the Java VM-Operator reads.
+/// Keys that only web consoles read.
 const CONSOLE_KEYS: [&str; 3] = [
     "/Manager.clusterName",
     "/Manager./GuiSocketServer",
     "/Manager./GuiHttpServer",
 ];
 
+/// The reason for keys that the web console of the Java VM-Operator reads, and ours does not.
+const NOT_YET: &str =
+    "the web console does not support this key yet, so it has no effect; it can remain in the file";
+
 /// Keys without effect, and the reason.
-const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 8] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
         "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \
@@ -41,18 +45,26 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 3] = [
         "this key has no effect in the operator; remove the key. If a web console of the Java VM-Operator reads this file, use \
          the key /Manager./Controller./Reconciler./DisplaySecretReconciler instead",
     ),
-];
-
-/// The keys that lead to the configuration of the web console.
-const WEB_CONSOLE: &str = "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole.";
-
-/// Keys below [`WEB_CONSOLE`] that the web console of the Java VM-Operator reads, and ours does not.
-const CONSOLE_KEYS_OF_JAVA: [&str; 5] = [
-    "/LoginConlet.oidcProviders",
-    "/OidcClient",
-    "/RoleConfigurator.replace",
-    "/UserLogger",
-    "/ComponentCollector",
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./LoginConlet.oidcProviders",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./OidcClient",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./RoleConfigurator.replace",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./UserLogger",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector",
+        NOT_YET,
+    ),
 ];
 
 /// The reason that the configuration cannot be used.
@@ -302,10 +314,6 @@ fn key(path: &impl ToString) -> String {
 }
 
 fn reason_without_effect(key: &str) -> &'static str {
-    let below = |prefix| key.strip_prefix(prefix);
-    if below(WEB_CONSOLE).is_some_and(|key| CONSOLE_KEYS_OF_JAVA.contains(&key)) {
-        return "the web console does not support this key yet, so it has no effect; it can remain in the file";
-    }
     let known = KEYS_WITHOUT_EFFECT.iter().find(|(known, _)| *known == key);
     known.map_or(
         "this key is unknown and has no effect; correct or remove it",

@@ -183,9 +183,13 @@ fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| of_address().ok())
 }
 
-fn is_hash(password: &str) -> bool {
-    let parts: Result<bcrypt::HashParts, _> = password.parse();
-    parts.is_ok_and(|parts| COSTS.contains(&parts.get_cost()))
+impl LocalUser {
+    /// The cost of the password's hash. None if it is no hash of bcrypt.
+    #[must_use]
+    pub fn cost(&self) -> Option<u32> {
+        let parts = self.password.parse::<bcrypt::HashParts>().ok()?;
+        Some(parts.get_cost())
+    }
 }
 
 impl Section for WebSettings {
@@ -206,8 +210,8 @@ impl Section for WebSettings {
             let key = "/Controller.namespace".to_owned();
             return Some((key, "use the name of a namespace"));
         }
-        let is_wrong = |text: &&String| network(text).is_none();
-        if self.server.trusted_proxies.iter().any(|it| is_wrong(&it)) {
+        let is_network = |text: &String| network(text).is_some();
+        if !self.server.trusted_proxies.iter().all(is_network) {
             let key = "/GuiHttpServer.trustedProxies".to_owned();
             return Some((key, "use networks such as 10.0.0.0/8, or addresses"));
         }
@@ -227,7 +231,7 @@ fn first_violation(users: &[LocalUser]) -> Option<(String, &'static str)> {
             ("name", "use 1 to 253 bytes without control characters")
         } else if !names.insert(&user.name) {
             ("name", "list each user once")
-        } else if !is_hash(&user.password) {
+        } else if !user.cost().is_some_and(|cost| COSTS.contains(&cost)) {
             let next_step = "use a bcrypt hash with a cost from 4 to 14, such as the output of vm-operator hash-password";
             ("password", next_step)
         } else {

@@ -17,6 +17,26 @@ pub enum Format {
     Json,
 }
 
+/// The options of a log whose level can change at run time.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Log level: error, warn, info, debug or trace; overridden by .level in the file logging.properties, which is in the
+    /// directory of the configuration file
+    #[arg(long, default_value = "info")]
+    log_level: LevelFilter,
+    /// Log format: plain text, or one JSON object per line
+    #[arg(long, value_enum, default_value = "text")]
+    log_format: Format,
+}
+
+impl Options {
+    /// Starts the log of this process.
+    #[must_use]
+    pub fn begin(&self) -> LogLevel {
+        begin(self.log_format, self.log_level)
+    }
+}
+
 /// The log level, which can change at run time.
 pub struct LogLevel {
     default: LevelFilter,

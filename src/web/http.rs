@@ -13,7 +13,7 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use axum_extra::extract::CookieJar;
 use axum_extra::extract::cookie::{Cookie, SameSite};
@@ -81,6 +81,13 @@ impl Problem {
             message: None,
         }
     }
+
+    fn invalid(status: StatusCode, message: String) -> Self {
+        Self {
+            message: Some(message),
+            ..Self::new(status, "InvalidRequest")
+        }
+    }
 }
 
 impl IntoResponse for Problem {
@@ -91,38 +98,20 @@ impl IntoResponse for Problem {
 
 impl From<JsonRejection> for Problem {
     fn from(rejection: JsonRejection) -> Self {
-        let mut problem = Self::new(rejection.status(), "InvalidRequest");
-        problem.message = Some(rejection.body_text());
-        problem
+        Self::invalid(rejection.status(), rejection.body_text())
     }
 }
 
 impl From<WebSocketUpgradeRejection> for Problem {
     fn from(rejection: WebSocketUpgradeRejection) -> Self {
-        let mut problem = Self::new(rejection.status(), "InvalidRequest");
-        problem.message = Some(rejection.body_text());
-        problem
+        Self::invalid(rejection.status(), rejection.body_text())
     }
 }
 
 type Shared = State<Arc<Console>>;
 
-/// Routes that need a login. `require_login` adds it to the request.
-fn routes_with_login() -> [(&'static str, MethodRouter<Arc<Console>>); 4] {
-    [
-        ("/api/v1/session", get(session)),
-        ("/api/v1/active", post(active)),
-        ("/api/v1/live", get(live)),
-        ("/api/v1/vms/{name}/actions", post(act)),
-    ]
-}
-
 /// All routes of the console.
 pub fn router(console: Arc<Console>) -> Router {
-    let mut router = Router::new();
-    for (path, route) in routes_with_login() {
-        router = router.route(path, route);
-    }
     let require_login = from_fn_with_state(console.clone(), require_login);
     let pages = memory_serve::load!()
         .cache_control(CacheControl::NoCache)
@@ -132,7 +121,12 @@ pub fn router(console: Arc<Console>) -> Router {
     let no_store = HeaderValue::from_static("no-store");
     let other_origin =
         |_: ProtectionError| Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
-    router = router
+    let mut router = Router::new()
+        .route("/api/v1/session", get(session))
+        .route("/api/v1/active", post(active))
+        .route("/api/v1/live", get(live))
+        .route("/api/v1/vms/{name}/actions", post(act))
+        // The routes above need a login, which the layer adds to the request.
         .route_layer(require_login)
         .route("/api/v1/login", post(login))
         .route("/api/v1/logout", post(logout))
@@ -329,10 +323,9 @@ async fn live(
     if !is_same_origin(&headers) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
     }
-    let permit = console.live.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy"))?;
-    let of_login = login.live.clone().try_acquire_owned();
-    let of_login = of_login.map_err(|_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy"))?;
+    let busy = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
+    let permit = console.live.clone().try_acquire_owned().map_err(busy)?;
+    let of_login = login.live.clone().try_acquire_owned().map_err(busy)?;
     let upgrade = upgrade?
         .read_buffer_size(READ_BUFFER)
         .max_message_size(MESSAGE_MAX)

@@ -5,6 +5,7 @@ use crate::web::LIVE_OF_LOGIN_MAX;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,30 +150,17 @@ impl Logins {
 
     /// Whether the log gets a line about a rejected login: a client with too many attempts must not fill it.
     pub fn is_logged(&self, rejected: Rejected, client: IpAddr) -> bool {
-        if self.logged.len() > REMEMBERED {
-            self.logged.retain_recent();
-        }
         !matches!(rejected, Rejected::Limited(_))
-            || self.logged.check_key(&network_of(client)).is_ok()
+            || check(&self.logged, &network_of(client)).is_ok()
     }
 
     fn limit(&self, name: &str, client: IpAddr) -> Result<(), Rejected> {
         let client = network_of(client);
-        let wait = |until: governor::NotUntil<_>| {
-            Rejected::Limited(until.wait_time_from(DefaultClock::default().now()))
-        };
-        if self.by_address.len() > REMEMBERED {
-            self.by_address.retain_recent();
-        }
-        self.by_address.check_key(&client).map_err(wait)?;
+        check(&self.by_address, &client)?;
         if name.len() > USER_NAME_MAX {
             return Err(Rejected::Wrong);
         }
-        if self.by_name.len() > REMEMBERED {
-            self.by_name.retain_recent();
-        }
-        let key = (name.to_owned(), client);
-        self.by_name.check_key(&key).map_err(wait)
+        check(&self.by_name, &(name.to_owned(), client))
     }
 
     /// Whether the password is that of the first hash. The others cost time only.
@@ -254,13 +242,22 @@ impl Logins {
     }
 }
 
+/// Counts an attempt.
+fn check<K: Clone + Eq + Hash>(
+    limiter: &DefaultKeyedRateLimiter<K>,
+    key: &K,
+) -> Result<(), Rejected> {
+    if limiter.len() > REMEMBERED {
+        limiter.retain_recent();
+    }
+    let checked = limiter.check_key(key);
+    checked.map_err(|until| Rejected::Limited(until.wait_time_from(DefaultClock::default().now())))
+}
+
 /// The hash of the user, if there is one, and hashes that no password has. The check of all takes the same time for each name: that of
 /// the highest cost among the users' hashes, because a step of the cost doubles the time.
 fn hashes(settings: &WebSettings, name: &str) -> Vec<String> {
-    let cost = |user: &LocalUser| {
-        let parts = user.password.parse::<bcrypt::HashParts>();
-        parts.map_or(COST, |parts| parts.get_cost())
-    };
+    let cost = |user: &LocalUser| user.cost().unwrap_or(COST);
     let max = settings.users().iter().map(cost).max().unwrap_or(COST);
     let decoy = |cost| format!("$2b${cost:02}${}", ".".repeat(53));
     match settings.user(name) {

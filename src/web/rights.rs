@@ -21,7 +21,7 @@ const ALL: [Grant; 5] = [
 pub struct Rights(Vec<Grant>);
 
 /// An action on a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// Starts the VM.

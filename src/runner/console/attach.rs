@@ -39,13 +39,18 @@ pub fn vnc(socket: &Path) -> io::Result<()> {
         let _ = io::copy(&mut stdin().lock(), &mut sending);
         let _ = sending.shutdown(Shutdown::Both);
     });
+    match print(&mut stream) {
+        // QEMU has ended with unread input.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        end => end,
+    }
+}
+
+/// Writes what arrives to the standard output, without delay, until the end of the connection.
+fn print(stream: &mut UnixStream) -> io::Result<()> {
     let mut buffer = [0; 64 << 10];
     loop {
-        let n = match stream.read(&mut buffer) {
-            // QEMU has ended with unread input.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
-            read => read?,
-        };
+        let n = stream.read(&mut buffer)?;
         let bytes = buffer.get(..n).unwrap_or_default();
         if bytes.is_empty() {
             return Ok(());
@@ -70,18 +75,9 @@ pub fn attach(socket: &Path) -> io::Result<()> {
             let _ = typing.shutdown(Shutdown::Both);
         }
     });
-    let mut buffer = [0; 4096];
-    loop {
-        let n = stream.read(&mut buffer)?;
-        let bytes = buffer.get(..n).unwrap_or_default();
-        if bytes.is_empty() {
-            eprint!("\r\ndetached\r\n");
-            return Ok(());
-        }
-        let mut stdout = stdout().lock();
-        stdout.write_all(bytes)?;
-        stdout.flush()?;
-    }
+    print(&mut stream)?;
+    eprint!("\r\ndetached\r\n");
+    Ok(())
 }
 
 /// Sends the input to the guest. Returns whether the user has detached.

@@ -83,10 +83,10 @@ impl Process {
             .kill_on_drop(true);
         let child = command.spawn().unwrap();
         eventually("the operator serves its metrics", || async {
-            metrics_address(&log).is_some()
+            address_in(&log).is_some()
         })
         .await;
-        let metrics = metrics_address(&log).unwrap();
+        let metrics = address_in(&log).unwrap();
         let process = Self {
             child,
             metrics,
@@ -166,8 +166,8 @@ fn configure(dir: &Path, world: &World, reconciler: Value) {
     std::fs::rename(dir.join("config.new"), dir.join("config.yaml")).unwrap();
 }
 
-/// The address in the operator's log. The kernel chooses the port.
-fn metrics_address(log: &Path) -> Option<SocketAddr> {
+/// The first address in a program's log. The kernel chooses the port.
+pub fn address_in(log: &Path) -> Option<SocketAddr> {
     let text = std::fs::read_to_string(log).unwrap();
     let mut lines = text
         .lines()

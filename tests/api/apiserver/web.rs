@@ -1,12 +1,12 @@
 //! The web console as a process, on a real API server, with the account, Role and admission policy of `deploy/`.
 
+use crate::apiserver::leader::address_in;
 use crate::apiserver::world::{TIMEOUT, World, eventually, machine, root};
 use futures::StreamExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Stdio;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -85,8 +85,8 @@ impl Console {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
-        eventually("the console listens", async || address(&log).is_some()).await;
-        let address = address(&log).unwrap();
+        eventually("the console listens", async || address_in(&log).is_some()).await;
+        let address = address_in(&log).unwrap();
         Self {
             world,
             address,
@@ -162,13 +162,6 @@ fn configure(dir: &TempDir, world: &World, hash: &str, roles: Value) {
     let path = |name: &str| dir.path().join(name);
     std::fs::write(path("new"), config.to_string()).unwrap();
     std::fs::rename(path("new"), path("config.yaml")).unwrap();
-}
-
-fn address(log: &PathBuf) -> Option<SocketAddr> {
-    let text = std::fs::read_to_string(log).unwrap();
-    let lines = text.lines().map(serde_json::from_str::<Value>);
-    let mut addresses = lines.filter_map(|line| line.ok()?["address"].as_str()?.parse().ok());
-    addresses.next()
 }
 
 #[tokio::test]
