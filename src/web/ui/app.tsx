@@ -1,4 +1,4 @@
-/** The page: header, login or list, and messages. */
+/** The page: header, login, list or screen, and messages. */
 
 import "./tokens.css";
 import "./app.css";
@@ -8,7 +8,8 @@ import type { Session } from "./api";
 import { List } from "./list";
 import { connection, connectNow, startLive, TRIES_BEFORE_BUTTON } from "./live";
 import { Insecure, Login } from "./login";
-import { announcement, list, loadSession, logout, logoutState, phase, setTheme, theme, THEMES, type Theme } from "./state";
+import { ScreenPage } from "./screen";
+import { announcement, list, loadSession, logout, logoutState, phase, screenVm, theme, THEMES, type Theme } from "./state";
 import { errorText, words } from "./words";
 
 const placeOf = ({ cluster, namespace }: Session) => (cluster ? `${cluster} / ${namespace}` : namespace);
@@ -34,8 +35,14 @@ function App() {
     case "loggedIn":
       return (
         <>
-          <Header session={now.session} />
-          <List />
+          {screenVm.value === null ? (
+            <>
+              <Header session={now.session} />
+              <List />
+            </>
+          ) : (
+            <ScreenPage key={screenVm.value} name={screenVm.value} />
+          )}
           <Messages />
         </>
       );
@@ -55,7 +62,7 @@ function Header({ session }: { session: Session }) {
         {session.fullName ?? session.user}
       </p>
       <label for="theme">{text.theme}</label>
-      <select id="theme" value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
+      <select id="theme" value={theme.value} onChange={(event) => (theme.value = event.currentTarget.value as Theme)}>
         {THEMES.map((name) => (
           <option key={name} value={name}>
             {text[name]}
@@ -108,7 +115,7 @@ effect(() => {
 });
 effect(() => {
   const now = phase.value;
-  document.title = now.is === "loggedIn" ? `${placeOf(now.session)} – ${words.product}` : words.product;
+  document.title = now.is !== "loggedIn" ? words.product : (screenVm.value ?? `${placeOf(now.session)} – ${words.product}`);
 });
 document.documentElement.lang = words.language;
 render(<App />, document.getElementById("app")!);

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
-import { list, phase, query, runAction, setQuery, shown, stateOf, type State, type Vm } from "./state";
+import { list, phase, previousScreenVm, query, runAction, screenUrl, setQuery, shown, stateOf, type State, type Vm } from "./state";
 import { errorText, words } from "./words";
 
 /** One shape per state, since colour alone is not visible to everybody. */
@@ -20,7 +20,10 @@ const LONG_MESSAGE = 90;
 export function List() {
   const text = words.list;
   const title = useRef<HTMLHeadingElement>(null);
-  useEffect(() => title.current?.focus(), []);
+  useEffect(() => {
+    const left = previousScreenVm && document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(previousScreenVm)}"] a`);
+    (left || title.current)?.focus();
+  }, []);
   const all = list.value;
   const hasPages = phase.value.is !== "loggedIn" || phase.value.session.capabilities.length > 0;
   return (
@@ -69,12 +72,7 @@ function VmRow({ vm }: { vm: Vm }) {
     <li class="vm" data-vm={row.name} data-requested={row.requested} data-state={state}>
       <h2>{row.name}</h2>
       <div class="status">
-        <p class="state">
-          <svg viewBox="0 0 16 16" aria-hidden="true">
-            <path fill-rule="evenodd" d={SHAPES[state]} />
-          </svg>
-          {words.states[state]}
-        </p>
+        <StateLabel state={state} />
         <Note vm={vm} row={row} state={state} />
       </div>
       <div class="facts">
@@ -82,6 +80,7 @@ function VmRow({ vm }: { vm: Vm }) {
         {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
       </div>
       <div class="actions">
+        {(row.may.includes("accessConsole") || row.may.includes("takeConsole")) && <ScreenLink row={row} />}
         {row.running && row.may.includes("reset") && <ResetButton vm={vm} />}
         <ActionButton vm={vm} row={row} />
       </div>
@@ -89,8 +88,19 @@ function VmRow({ vm }: { vm: Vm }) {
   );
 }
 
+export function StateLabel({ state }: { state: State }) {
+  return (
+    <p class="state">
+      <svg viewBox="0 0 16 16" aria-hidden="true">
+        <path fill-rule="evenodd" d={SHAPES[state]} />
+      </svg>
+      {words.states[state]}
+    </p>
+  );
+}
+
 /** The error of the last action, or else the reason and message of the condition `Ready`. */
-function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
+export function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
   const open = useSignal(false);
   const error = vm.error.value;
   const ready = row.ready;
@@ -113,6 +123,20 @@ function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
         </button>
       )}
     </div>
+  );
+}
+
+/** A link, so that it can be opened in another tab. Without an address it is not a link for browsers, so it has the role. */
+function ScreenLink({ row }: { row: Row }) {
+  const text = words.screen;
+  return (
+    <a
+      class="button screen"
+      aria-label={`${text.label} ${row.name}`}
+      {...(row.running ? { href: screenUrl(row.name) } : { role: "link", tabIndex: 0, "aria-disabled": true, title: text.disabled })}
+    >
+      {text.label}
+    </a>
   );
 }
 
@@ -151,7 +175,7 @@ function ResetButton({ vm }: { vm: Vm }) {
   );
 }
 
-function ActionButton({ vm, row }: { vm: Vm; row: Row }) {
+export function ActionButton({ vm, row }: { vm: Vm; row: Row }) {
   const busy = vm.busy.value;
   const action: Action = busy?.action ?? (row.requested === "Running" ? "stop" : "start");
   const text = words.actions[action];

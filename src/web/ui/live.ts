@@ -15,13 +15,22 @@ export type Connection = { is: "connecting" } | { is: "live" } | { is: "lost"; s
 
 export const connection = signal<Connection>({ is: "connecting" });
 
-const CLOSE_CODE_LOGIN_ENDED = 4401;
+export const CLOSE_CODE_LOGIN_ENDED = 4401;
 const BACKOFF_SECONDS = [1, 2, 4, 8, 15];
 const FIRST_MESSAGE_TIMEOUT_MS = 20_000;
 const ACTIVE_INTERVAL_MS = 5 * 60_000;
 
 /** Number of tries after which the page offers a button to connect. */
 export const TRIES_BEFORE_BUTTON = BACKOFF_SECONDS.length;
+
+export const webSocketUrl = (path: string) =>
+  `${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/api/v1/${path}`;
+
+/** Delay before the next try, in milliseconds. `tries` begins with 1. */
+export function retryDelay(tries: number): number {
+  const seconds = BACKOFF_SECONDS[Math.min(tries, BACKOFF_SECONDS.length) - 1] ?? 15;
+  return seconds * 1000 * (0.8 + 0.4 * Math.random());
+}
 
 let socket: WebSocket | null = null;
 let timer: number | undefined;
@@ -36,7 +45,7 @@ function dropSocket() {
 
 function connect() {
   dropSocket();
-  const own = new WebSocket(`${location.protocol === "https:" ? "wss:" : "ws:"}//${location.host}/api/v1/live`);
+  const own = new WebSocket(webSocketUrl("live"));
   socket = own;
   let hasList = false;
   timer = setTimeout(() => own === socket && reconnect(false), FIRST_MESSAGE_TIMEOUT_MS);
@@ -81,8 +90,7 @@ async function reconnect(hadList: boolean) {
     if (connection.value !== lost || socket || !loggedIn.value) return;
     if (!answer.ok && answer.error.status === 401) return endLogin();
   }
-  const seconds = BACKOFF_SECONDS[Math.min(tries, BACKOFF_SECONDS.length) - 1] ?? 15;
-  timer = setTimeout(connect, seconds * 1000 * (0.8 + 0.4 * Math.random()));
+  timer = setTimeout(connect, retryDelay(tries));
 }
 
 export function connectNow() {
@@ -94,7 +102,8 @@ let hasInput = false;
 /** Connects while a user is logged in, and reports the user's input to the server. */
 export function startLive() {
   for (const name of ["keydown", "pointerdown", "pointermove", "wheel"]) {
-    addEventListener(name, (event) => (hasInput ||= event.isTrusted), { passive: true });
+    // In the capture phase, since noVNC stops the events of the screen.
+    addEventListener(name, (event) => (hasInput ||= event.isTrusted), { passive: true, capture: true });
   }
   addEventListener("online", connectNow);
   addEventListener("offline", () => connection.value.is === "live" && void reconnect(true));

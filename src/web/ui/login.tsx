@@ -40,6 +40,9 @@ export function Login({ ended }: { ended: boolean }) {
           {error.value ? <p class="error">{errorText(error.value)}</p> : ended && !busy.value && <p>{text.ended}</p>}
         </div>
       </form>
+      <p class="licenses">
+        <a href="/licenses.txt">{text.licenses}</a>
+      </p>
     </main>
   );
 }

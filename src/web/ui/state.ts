@@ -166,15 +166,41 @@ export function setQuery(text: string) {
 
 addEventListener("popstate", () => (query.value = readQuery()));
 
-// ---- the theme
+// ---- the page, in the URL
+
+/** The VM of the screen page; null is the list. */
+export const screenVm = signal(readScreenVm());
+/** The VM of the screen page before the list. */
+export let previousScreenVm: string | null = null;
+
+export const LIST_URL = "#/";
+export const screenUrl = (name: string) => `#/vms/${encodeURIComponent(name)}/screen`;
+
+function readScreenVm(): string | null {
+  const name = /^#\/vms\/([^/]+)\/screen$/.exec(location.hash)?.[1];
+  try {
+    return name ? decodeURIComponent(name) : null;
+  } catch {
+    return null;
+  }
+}
+
+addEventListener("hashchange", () => {
+  previousScreenVm = screenVm.value;
+  screenVm.value = readScreenVm();
+});
+
+// ---- settings of the browser
+
+/** A signal with a value of `values` that the browser stores. */
+export function storedSignal<T extends string>(key: string, values: readonly T[], initial: T): Signal<T> {
+  const stored = localStorage.getItem(key);
+  const setting = signal(values.find((value) => value === stored) ?? initial);
+  setting.subscribe((value) => localStorage.setItem(key, value));
+  return setting;
+}
 
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
-const stored = localStorage.getItem("theme");
-export const theme = signal<Theme>(THEMES.find((name) => name === stored) ?? "system");
-
-export function setTheme(name: Theme) {
-  theme.value = name;
-  localStorage.setItem("theme", name);
-}
+export const theme = storedSignal<Theme>("theme", THEMES, "system");

@@ -1,14 +1,41 @@
 /** All words of the pages. A second language is a constant of the type `Words`. */
 
 import type { Action, ApiError } from "./api";
+import type { Layout } from "./keys";
 import type { State } from "./state";
 
 type ErrorText = (error: ApiError) => string;
 
+type ScreenWord =
+  | "label"
+  | "disabled"
+  | "back"
+  | "connecting"
+  | "toolbar"
+  | "ctrlAltDel"
+  | "keys"
+  | "heldKeys"
+  | "functionKeys"
+  | "otherKeys"
+  | "leave"
+  | "leaveShort"
+  | "keyboard"
+  | "view"
+  | "fit"
+  | "actualSize"
+  | "resizeGuest"
+  | "move"
+  | "fullScreen"
+  | "endFullScreen"
+  | "screenshot"
+  | "takeOver"
+  | "mayNotTake"
+  | "again";
+
 export interface Words {
   language: string;
   product: string;
-  login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "insecure" | "insecureNext", string>;
+  login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "insecure" | "insecureNext" | "licenses", string>;
   header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place", string>;
   list: Record<"title" | "search" | "loading" | "noVms" | "noVmsNext" | "noPages" | "noPagesNext" | "noMatch" | "showAll" | "showLess", string> & {
     count(shown: number, all: number, filtered: boolean): string;
@@ -17,6 +44,21 @@ export interface Words {
   states: Record<State, string>;
   reset: Record<"warning" | "confirm" | "cancel", string> & { title(name: string): string };
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
+  screen: Record<ScreenWord, string> & {
+    canvas(name: string): string;
+    lastPicture(time: string): string;
+    stopped(name: string): string;
+    starting(name: string): string;
+    key(name: string): string;
+    /** Texts by the reason why the screen is closed; `other` is for each reason that is not listed. */
+    reasons: Record<string, (user: string) => string> & { other(reason: string): string };
+  };
+  paste: Record<"open" | "title" | "text" | "layout" | "hint" | "submit" | "submitKnown" | "cancel" | "stop", string> & {
+    layouts: Record<Layout, string>;
+    unknown(characters: string[]): string;
+    typing(count: number, all: number): string;
+    ended(count: number, all: number): string;
+  };
   connection: Record<"none" | "again", string> & { lost(time: string): string };
   retry: string;
   /** Errors by reason; `other` is for each reason that is not listed. */
@@ -38,6 +80,7 @@ export const english: Words = {
     ended: "Your login has ended. Log in again.",
     insecure: "This page needs HTTPS.",
     insecureNext: "Open it by https:// or at localhost.",
+    licenses: "Licenses of third parties",
   },
   header: {
     theme: "Theme",
@@ -90,9 +133,72 @@ export const english: Words = {
     confirm: "Reset",
     cancel: "Cancel",
   },
+  screen: {
+    label: "Screen",
+    disabled: "The VM does not run. Start it first.",
+    back: "All VMs",
+    connecting: "Connecting to the screen…",
+    toolbar: "Screen",
+    ctrlAltDel: "Ctrl-Alt-Del",
+    keys: "Keys",
+    heldKeys: "Hold down",
+    functionKeys: "Ctrl-Alt-",
+    otherKeys: "Press",
+    leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Tab moves it back.",
+    leaveShort: "Ctrl+Alt+Shift: leave the screen",
+    keyboard: "Keyboard",
+    view: "View",
+    fit: "Fit to window",
+    actualSize: "Actual size",
+    resizeGuest: "Adapt guest to window",
+    move: "Move picture",
+    fullScreen: "Full screen",
+    endFullScreen: "End full screen",
+    screenshot: "Save picture",
+    takeOver: "Take over",
+    mayNotTake: "You have no permission to take it over.",
+    again: "Connect again",
+    canvas: (name) => `Screen of ${name}. Ctrl+Alt+Shift moves the keyboard to the toolbar.`,
+    lastPicture: (time) => `Picture of ${time}`,
+    stopped: (name) => `${name} is stopped.`,
+    starting: (name) => `${name} does not run yet. The screen opens as soon as it runs.`,
+    key: (name) => `Key ${name}`,
+    reasons: {
+      Lost: () => "Connection lost. The page tries again.",
+      Ended: () => "The VM has closed the screen. The page tries again.",
+      Unreachable: () => "The pod of the VM does not answer. The page tries again.",
+      ApiServer: () => "The Kubernetes API server reports an error. The page tries again.",
+      Busy: () => "Too many screens are open. The page tries again.",
+      NotRunning: () => "The VM does not run yet. The page tries again.",
+      LoginPending: () => "The guest has not logged you in yet. The screen opens as soon as it has.",
+      InUse: (user) => `${user} uses the screen.`,
+      TakenOver: (user) => `${user} has taken over the screen.`,
+      Replaced: () => "You have opened this screen in another window.",
+      Unsupported: () => "This VM has no screen for the browser. Stop it and start it again, or ask your administrator.",
+      NotFound: () => "This VM does not exist, or you have no permission to see it. Ask your administrator.",
+      NotPermitted: () => "You have no permission to use the screen of this VM. Ask your administrator.",
+      RightLost: () => "You have lost the permission to use the screen of this VM. Ask your administrator.",
+      other: (reason) => `The server reports ${reason}. Try again, or ask your administrator.`,
+    },
+  },
+  paste: {
+    open: "Paste text",
+    title: "Paste text as key strokes",
+    text: "Text",
+    layout: "Keyboard layout of the guest",
+    hint: "The guest gets the text as if you typed it. Each line end is the Enter key.",
+    submit: "Type",
+    submitKnown: "Type without them",
+    cancel: "Close",
+    stop: "Stop",
+    layouts: { us: "US", de: "German", deNoDeadKeys: "German without dead keys" },
+    unknown: (characters) => `The layout has no key for: ${characters.join(" ")}`,
+    typing: (count, all) => `${count} of ${all} characters typed…`,
+    ended: (count, all) => `Ended after ${count} of ${all} characters.`,
+  },
   connection: {
     none: "No connection to the server. The page tries again.",
-    lost: (time) => `Connection lost. The list shows the state of ${time}.`,
+    lost: (time) => `Connection lost. The page shows the state of ${time}.`,
     again: "Connect again",
   },
   retry: "Try again",

@@ -1,0 +1,438 @@
+/** The screen of a VM. */
+
+import type RFB from "@novnc/novnc";
+import { useSignal, useSignalEffect } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import {
+  ALT,
+  BACKSPACE,
+  CONTROL,
+  DELETE,
+  ESCAPE,
+  FUNCTION_KEYS,
+  LAYOUTS,
+  pressKeys,
+  SHIFT,
+  SUPER,
+  TAB,
+  typist,
+  type Key,
+  type Layout,
+} from "./keys";
+import { ActionButton, Note, StateLabel } from "./list";
+import { TRIES_BEFORE_BUTTON } from "./live";
+import { PasteButton } from "./paste";
+import { list, LIST_URL, stateOf, storedSignal, type Vm } from "./state";
+import { openScreen, type ScreenConnection, type ScreenState } from "./vnc";
+import { words } from "./words";
+import "./screen.css";
+
+const scale = storedSignal("screenScale", ["fit", "actualSize"], "fit");
+const resizesGuest = storedSignal("screenResizesGuest", ["no", "yes"], "no");
+export const layout = storedSignal<Layout>("guestLayout", LAYOUTS, navigator.language.startsWith("de") ? "de" : "us");
+
+const HELD_KEYS: [name: string, key: Key][] = [
+  ["Ctrl", CONTROL],
+  ["Alt", ALT],
+  ["Shift", SHIFT],
+  ["Super", SUPER],
+];
+const OTHER_KEYS: [name: string, key: Key][] = [
+  ["Esc", ESCAPE],
+  ["Tab", TAB],
+];
+const MODIFIERS = ["Control", "Alt", "AltGraph", "Shift", "Meta"];
+const isTouch = matchMedia("(pointer: coarse)").matches;
+
+export function ScreenPage({ name }: { name: string }) {
+  const page = useRef<HTMLElement>(null);
+  const toolbar = useRef<HTMLDivElement>(null);
+  const stage = useRef<HTMLDivElement>(null);
+  const screen = useSignal<ScreenConnection | null>(null);
+  const vm = list.value?.find((vm) => vm.name === name);
+  const row = vm?.row.value;
+  const isRunning = row?.running === true;
+  const state = screen.value?.state.value ?? { is: "connecting" };
+  const rfb = state.is === "connected" ? state.rfb : null;
+  const focusToolbar = () => toolbar.current?.querySelector<HTMLElement>("button")?.focus();
+
+  useEffect(() => {
+    screen.value = openScreen(name, stage.current!);
+    return () => screen.value?.dispose();
+  }, []);
+  useEffect(() => (isRunning ? screen.value?.connect() : screen.value?.disconnect()), [isRunning]);
+  useEffect(() => {
+    if (!rfb) return;
+    rfb.background = "none";
+    prepareCanvas(stage.current!, words.screen.canvas(name));
+    // A dialog or the toolbar may have the focus.
+    if (document.activeElement === document.body) rfb.focus();
+  }, [rfb]);
+  useEffect(() => leaveByKeyboard(stage.current!, focusToolbar), []);
+
+  return (
+    <main class="screen" ref={page}>
+      <header {...(row && { "data-state": stateOf(row) })}>
+        <a href={LIST_URL}>← {words.screen.back}</a>
+        <h1>{name}</h1>
+        {row && <StateLabel state={stateOf(row)} />}
+        <p class="leave">{words.screen.leaveShort}</p>
+        <div class="tools" role="group" aria-label={words.screen.toolbar} ref={toolbar} onMouseDown={keepFocus}>
+          {rfb && <Tools name={name} rfb={rfb} page={page} />}
+        </div>
+      </header>
+      <div class="stage">
+        <div class="picture" ref={stage} />
+        {screen.value?.lastPicture.value && <LastPicture image={screen.value.lastPicture.value} />}
+        {!rfb && <Panel name={name} vm={vm} screen={screen.value} state={state} />}
+      </div>
+    </main>
+  );
+}
+
+/** A click on a button must not take the focus from the guest or from the input of the touch keyboard. */
+function keepFocus(event: MouseEvent) {
+  if (event.target instanceof HTMLButtonElement) event.preventDefault();
+}
+
+/** noVNC creates the canvas without a name, and without a place in the order of the Tab key. */
+function prepareCanvas(stage: HTMLElement, label: string) {
+  const canvas = stage.querySelector("canvas");
+  canvas?.setAttribute("role", "application");
+  canvas?.setAttribute("aria-label", label);
+  canvas?.setAttribute("tabindex", "0");
+}
+
+/** All other keys go to the guest. The keys count at their release, so that the guest can use them with a further key. */
+function leaveByKeyboard(stage: HTMLElement, leave: () => void) {
+  let isPressed = false;
+  const press = (event: KeyboardEvent) => {
+    isPressed = event.ctrlKey && event.altKey && event.shiftKey && MODIFIERS.includes(event.key);
+  };
+  const release = () => {
+    if (isPressed) leave();
+    isPressed = false;
+  };
+  // noVNC releases the pressed keys if the window loses the focus, but not if another element gets it.
+  const releaseKeys = () => dispatchEvent(new Event("blur"));
+  stage.addEventListener("keydown", press, true);
+  stage.addEventListener("keyup", release, true);
+  stage.addEventListener("focusout", releaseKeys);
+  return () => {
+    stage.removeEventListener("keydown", press, true);
+    stage.removeEventListener("keyup", release, true);
+    stage.removeEventListener("focusout", releaseKeys);
+  };
+}
+
+function LastPicture({ image }: { image: ImageData }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const time = useRef(new Date());
+  useEffect(() => canvas.current?.getContext("2d")?.putImageData(image, 0, 0), [image]);
+  return (
+    <div class="last">
+      <canvas ref={canvas} width={image.width} height={image.height} />
+      <p>{words.screen.lastPicture(time.current.toLocaleTimeString(words.language, { timeStyle: "medium", hourCycle: "h23" }))}</p>
+    </div>
+  );
+}
+
+interface PanelProps {
+  name: string;
+  vm: Vm | undefined;
+  screen: ScreenConnection | null;
+  state: ScreenState;
+}
+
+/** The reason why there is no picture, and the next step. */
+function Panel({ name, vm, screen, state }: PanelProps) {
+  const text = words.screen;
+  const row = vm?.row.value;
+  const again = (
+    <button type="button" onClick={() => screen?.connect()}>
+      {text.again}
+    </button>
+  );
+  let content: ComponentChildren = <p>{text.connecting}</p>;
+  if (list.value && !row) {
+    content = <p>{text.reasons.NotFound!("")}</p>;
+  } else if (vm && row && !row.running) {
+    content = (
+      <>
+        <p>{row.requested === "Stopped" ? text.stopped(name) : text.starting(name)}</p>
+        <Note vm={vm} row={row} state={stateOf(row)} />
+        {(row.requested === "Stopped" || vm.busy.value) && <ActionButton vm={vm} row={row} />}
+      </>
+    );
+  } else if (state.is === "closed") {
+    const { reason, user = "", mayTake, isRetried, tries } = state;
+    const reasonText = Object.hasOwn(text.reasons, reason) ? text.reasons[reason] : undefined;
+    content = (
+      <>
+        <p>{reasonText ? reasonText(user) : text.reasons.other(reason)}</p>
+        {reason === "InUse" && !mayTake && <p>{text.mayNotTake}</p>}
+        {reason === "InUse" && mayTake ? (
+          <button type="button" class="primary" onClick={() => screen?.connect(true)}>
+            {text.takeOver}
+          </button>
+        ) : (
+          (!isRetried || tries >= TRIES_BEFORE_BUTTON) && again
+        )}
+      </>
+    );
+  }
+  return (
+    <div class="panel" role="status">
+      {content}
+    </div>
+  );
+}
+
+function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: HTMLElement | null } }) {
+  const text = words.screen;
+  const held = useSignal<ReadonlySet<Key>>(new Set());
+  const isClipping = useSignal(false);
+  const moves = useSignal(false);
+  const touchInput = useRef<HTMLTextAreaElement>(null);
+
+  useSignalEffect(() => {
+    rfb.scaleViewport = scale.value === "fit";
+    // Touch gestures go to the guest, so the picture cannot be scrolled by them.
+    rfb.clipViewport = scale.value !== "fit" && isTouch;
+    rfb.resizeSession = resizesGuest.value === "yes";
+  });
+  useEffect(() => {
+    isClipping.value = rfb.clippingViewport;
+    rfb.addEventListener("clippingviewport", () => {
+      isClipping.value = rfb.clippingViewport;
+      if (!rfb.clippingViewport) rfb.dragViewport = moves.value = false;
+    });
+  }, [rfb]);
+
+  function hold(key: Key, isDown: boolean) {
+    if (held.value.has(key) === isDown) return;
+    rfb.sendKey(key.keysym, key.code, isDown);
+    const keys = new Set(held.value);
+    if (isDown) keys.add(key);
+    else keys.delete(key);
+    held.value = keys;
+  }
+  const releaseHeld = () => HELD_KEYS.forEach(([, key]) => hold(key, false));
+  /** The guest's keyboard is wanted after a click, but not after the Enter key on a button. */
+  const focusGuest = (event: MouseEvent) => event.detail > 0 && document.activeElement !== touchInput.current && rfb.focus();
+  const press = (event: MouseEvent, ...keys: Key[]) => {
+    pressKeys(rfb, keys);
+    focusGuest(event);
+  };
+  const combine = (event: MouseEvent, ...keys: Key[]) => {
+    releaseHeld();
+    press(event, ...keys);
+  };
+  const toggleHeld = (event: MouseEvent, key: Key) => {
+    hold(key, !held.value.has(key));
+    focusGuest(event);
+  };
+  const heldNames = HELD_KEYS.filter(([, key]) => held.value.has(key)).map(([keyName]) => keyName);
+
+  return (
+    <>
+      <button type="button" onClick={(event) => combine(event, CONTROL, ALT, DELETE)}>
+        {text.ctrlAltDel}
+      </button>
+      <Menu label={heldNames.length > 0 ? heldNames.join("+") : text.keys} isActive={heldNames.length > 0}>
+        <fieldset>
+          <legend>{text.heldKeys}</legend>
+          {HELD_KEYS.map(([keyName, key]) => (
+            <button type="button" key={keyName} aria-pressed={held.value.has(key)} onClick={(event) => toggleHeld(event, key)}>
+              {keyName}
+            </button>
+          ))}
+        </fieldset>
+        <fieldset>
+          <legend>{text.otherKeys}</legend>
+          {OTHER_KEYS.map(([keyName, key]) => (
+            <button type="button" key={keyName} aria-label={text.key(keyName)} onClick={(event) => press(event, key)}>
+              {keyName}
+            </button>
+          ))}
+        </fieldset>
+        <fieldset>
+          <legend>{text.functionKeys}</legend>
+          {FUNCTION_KEYS.map((key) => (
+            <button
+              type="button"
+              key={key.code}
+              data-closes
+              aria-label={`${text.functionKeys}${key.code}`}
+              onClick={(event) => combine(event, CONTROL, ALT, key)}
+            >
+              {key.code}
+            </button>
+          ))}
+        </fieldset>
+        <p>{text.leave}</p>
+      </Menu>
+      <PasteButton rfb={rfb} layout={layout} onOpen={releaseHeld} />
+      <Menu label={text.view}>
+        <ViewOptions />
+        {document.fullscreenEnabled && <FullScreenButton page={page} />}
+        <button type="button" data-closes onClick={() => savePicture(rfb, name)}>
+          {text.screenshot}
+        </button>
+      </Menu>
+      {isClipping.value && (
+        <button type="button" aria-pressed={moves.value} onClick={() => (rfb.dragViewport = moves.value = !moves.value)}>
+          {text.move}
+        </button>
+      )}
+      <TouchKeyboard rfb={rfb} input={touchInput} />
+    </>
+  );
+}
+
+function Menu({ label, isActive = false, children }: { label: string; isActive?: boolean; children: ComponentChildren }) {
+  const isOpen = useSignal(false);
+  const menu = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const close = (event: Event) => {
+      if (event.target instanceof Node && !menu.current?.contains(event.target)) isOpen.value = false;
+    };
+    // In the capture phase, since noVNC stops the events of the canvas.
+    addEventListener("pointerdown", close, true);
+    addEventListener("focusin", close, true);
+    return () => {
+      removeEventListener("pointerdown", close, true);
+      removeEventListener("focusin", close, true);
+    };
+  }, []);
+  const closeByItem = (event: MouseEvent) => {
+    if (event.target instanceof Element && event.target.closest("[data-closes]")) isOpen.value = false;
+  };
+  const closeByKey = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || !isOpen.value) return;
+    isOpen.value = false;
+    menu.current?.querySelector("button")?.focus();
+  };
+  return (
+    <div class="menu" ref={menu} onKeyDown={closeByKey}>
+      <button type="button" class={isActive ? "active" : ""} aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
+        {label} ▾
+      </button>
+      {isOpen.value && (
+        <div class="items" onClick={closeByItem}>
+          {children}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function ViewOptions() {
+  const text = words.screen;
+  return (
+    <>
+      {(["fit", "actualSize"] as const).map((value) => (
+        <label key={value}>
+          <input type="radio" name="scale" checked={scale.value === value} onChange={() => (scale.value = value)} />
+          {text[value]}
+        </label>
+      ))}
+      <label>
+        <input
+          type="checkbox"
+          checked={resizesGuest.value === "yes"}
+          onChange={(event) => (resizesGuest.value = event.currentTarget.checked ? "yes" : "no")}
+        />
+        {text.resizeGuest}
+      </label>
+    </>
+  );
+}
+
+/** In full screen, browsers with the Keyboard Lock API pass Esc and the keys of the window manager to the page. */
+function FullScreenButton({ page }: { page: { current: HTMLElement | null } }) {
+  const isFull = useSignal(document.fullscreenElement !== null);
+  useEffect(() => {
+    const change = () => (isFull.value = document.fullscreenElement !== null);
+    document.addEventListener("fullscreenchange", change);
+    return () => document.removeEventListener("fullscreenchange", change);
+  }, []);
+  const toggle = async () => {
+    if (isFull.value) return document.exitFullscreen();
+    const { keyboard } = navigator as { keyboard?: { lock(): Promise<void> } };
+    await page.current?.requestFullscreen();
+    await keyboard?.lock();
+  };
+  return (
+    <button type="button" data-closes onClick={() => void toggle().catch(() => {})}>
+      {isFull.value ? words.screen.endFullScreen : words.screen.fullScreen}
+    </button>
+  );
+}
+
+function savePicture(rfb: RFB, name: string) {
+  rfb.toBlob((blob) => {
+    if (!blob) return;
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(blob);
+    link.download = `${name}-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.png`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }, "image/png");
+}
+
+/** The input is never empty, so that the Backspace key of a touch keyboard changes it. */
+const TOUCH_FILLER = "_".repeat(100);
+const TOUCH_INPUT_MAX = 1000;
+
+/** Touch keyboards report changes of a text and no keys, so the guest gets the difference of two texts. */
+function TouchKeyboard({ rfb, input }: { rfb: RFB; input: { current: HTMLTextAreaElement | null } }) {
+  const previous = useRef(TOUCH_FILLER);
+  const isOpen = useSignal(false);
+  const reset = () => {
+    if (!input.current) return;
+    previous.current = input.current.value = TOUCH_FILLER;
+    input.current.setSelectionRange(TOUCH_FILLER.length, TOUCH_FILLER.length);
+  };
+  const type = () => {
+    const [before, after] = [[...previous.current], [...input.current!.value]];
+    let same = 0;
+    while (same < before.length && before[same] === after[same]) same += 1;
+    for (let i = same; i < before.length; i++) pressKeys(rfb, [BACKSPACE]);
+    after.slice(same).forEach(typist(rfb, layout.peek(), "send"));
+    previous.current = input.current!.value;
+    // Not more often, since a change of the text ends the suggestions of the touch keyboard.
+    if (after.length === 0 || after.length > TOUCH_INPUT_MAX) reset();
+  };
+  const setOpen = (open: boolean) => {
+    isOpen.value = open;
+    // A touch on the screen would otherwise close the touch keyboard.
+    rfb.focusOnClick = !open;
+    if (open) reset();
+  };
+  return (
+    <>
+      <button
+        type="button"
+        class="touch"
+        aria-pressed={isOpen.value}
+        onClick={() => (isOpen.value ? input.current?.blur() : input.current?.focus())}
+      >
+        {words.screen.keyboard}
+      </button>
+      <textarea
+        ref={input}
+        class="touch-input"
+        aria-label={words.screen.keyboard}
+        tabIndex={-1}
+        autocapitalize="off"
+        autocomplete="off"
+        spellcheck={false}
+        onFocus={() => setOpen(true)}
+        onBlur={() => setOpen(false)}
+        onInput={type}
+      />
+    </>
+  );
+}
