@@ -1,6 +1,7 @@
-// Drives the web console in Chromium: login, stop and start of a VM, logout.
+// Drives the web console in Chromium: login, screen, stop and start of a VM, logout.
 // Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
-// optional RESET (if the VM runs and the user may reset it), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+// optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), RESET (if the VM runs and the user may reset it),
+// SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -68,6 +69,31 @@ await step("the right password shows the list", async () => {
   await logIn(password);
   await row.waitFor();
 });
+if (process.env.SCREEN) {
+  const canvas = page.locator(".picture canvas");
+  const hasPicture = (element) => {
+    if (!element.width || !element.height) return false;
+    const { data } = element.getContext("2d").getImageData(0, 0, element.width, element.height);
+    const pixels = new Uint32Array(data.buffer);
+    return pixels.some((pixel) => pixel !== pixels[0]);
+  };
+  await step("the screen shows a picture that is not uniform", async () => {
+    await page.getByRole("link", { name: `Screen ${vm}`, exact: true }).click();
+    await canvas.waitFor();
+    const end = Date.now() + TIMEOUT_MS;
+    // `waitForFunction` would need `unsafe-eval` in the content security policy.
+    while (!(await canvas.evaluate(hasPicture))) {
+      if (Date.now() > end) throw new Error("the picture is uniform");
+      await page.waitForTimeout(200);
+    }
+    await page.screenshot({ path: process.env.SCREEN });
+  });
+  await step("the screen accepts a key and leads back to the list", async () => {
+    await canvas.press("Enter");
+    await page.getByRole("link", { name: "All VMs" }).click();
+    await row.waitFor();
+  });
+}
 // A VM that runs. The dialog asks before a reset.
 if (process.env.RESET) {
   const press = async (answer) => {

@@ -25,7 +25,6 @@ declare module "@novnc/novnc" {
     addEventListener(name: string, listener: () => void): void;
     disconnect(): void;
     focus(options?: FocusOptions): void;
-    getImageData(): ImageData;
     sendKey(keysym: number, code: string | null, down?: boolean): void;
     toBlob(callback: (blob: Blob | null) => void, type?: string): void;
   }

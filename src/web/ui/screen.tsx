@@ -77,14 +77,14 @@ export function ScreenPage({ name }: { name: string }) {
         <a href={LIST_URL}>← {words.screen.back}</a>
         <h1>{name}</h1>
         {row && <StateLabel state={stateOf(row)} />}
-        <p class="leave">{words.screen.leaveShort}</p>
+        {rfb && <p class="leave">{words.screen.leaveShort}</p>}
         <div class="tools" role="group" aria-label={words.screen.toolbar} ref={toolbar} onMouseDown={keepFocus}>
           {rfb && <Tools name={name} rfb={rfb} page={page} />}
         </div>
       </header>
       <div class="stage">
         <div class="picture" ref={stage} />
-        {screen.value?.lastPicture.value && <LastPicture image={screen.value.lastPicture.value} />}
+        {screen.value?.lastPicture.value && <LastPicture picture={screen.value.lastPicture.value} />}
         {!rfb && <Panel name={name} vm={vm} screen={screen.value} state={state} />}
       </div>
     </main>
@@ -126,13 +126,13 @@ function leaveByKeyboard(stage: HTMLElement, leave: () => void) {
   };
 }
 
-function LastPicture({ image }: { image: ImageData }) {
-  const canvas = useRef<HTMLCanvasElement>(null);
+function LastPicture({ picture }: { picture: HTMLCanvasElement }) {
+  const place = useRef<HTMLDivElement>(null);
   const time = useRef(new Date());
-  useEffect(() => canvas.current?.getContext("2d")?.putImageData(image, 0, 0), [image]);
+  useEffect(() => place.current?.replaceChildren(picture), [picture]);
   return (
     <div class="last">
-      <canvas ref={canvas} width={image.width} height={image.height} />
+      <div ref={place} />
       <p>{words.screen.lastPicture(time.current.toLocaleTimeString(words.language, { timeStyle: "medium", hourCycle: "h23" }))}</p>
     </div>
   );
@@ -171,7 +171,7 @@ function Panel({ name, vm, screen, state }: PanelProps) {
     content = (
       <>
         <p>{reasonText ? reasonText(user) : text.reasons.other(reason)}</p>
-        {reason === "InUse" && !mayTake && <p>{text.mayNotTake}</p>}
+        {reason === "InUse" && <p>{mayTake ? text.takeOverNext(user) : text.mayNotTake}</p>}
         {reason === "InUse" && mayTake ? (
           <button type="button" class="primary" onClick={() => screen?.connect(true)}>
             {text.takeOver}
@@ -416,10 +416,13 @@ function TouchKeyboard({ rfb, input }: { rfb: RFB; input: { current: HTMLTextAre
       <button
         type="button"
         class="touch"
+        aria-label={words.screen.keyboard}
         aria-pressed={isOpen.value}
         onClick={() => (isOpen.value ? input.current?.blur() : input.current?.focus())}
       >
-        {words.screen.keyboard}
+        <svg viewBox="0 0 24 16" aria-hidden="true">
+          <path fill-rule="evenodd" d="M1 1h22v14H1zm2 2v10h18V3zm2 2h2v2H5zm4 0h2v2H9zm4 0h2v2h-2zm4 0h2v2h-2zM6 9h12v2H6z" />
+        </svg>
       </button>
       <textarea
         ref={input}

@@ -23,7 +23,7 @@ export type ScreenState =
 export interface ScreenConnection {
   state: ReadonlySignal<ScreenState>;
   /** The last picture of a closed connection. */
-  lastPicture: ReadonlySignal<ImageData | null>;
+  lastPicture: ReadonlySignal<HTMLCanvasElement | null>;
   connect(takeOver?: boolean): void;
   /** Closes the connection and deletes the last picture. */
   disconnect(): void;
@@ -70,7 +70,7 @@ class BinaryChannel implements Channel {
 
 export function openScreen(vm: string, target: HTMLElement): ScreenConnection {
   const state = signal<ScreenState>({ is: "connecting" });
-  const lastPicture = signal<ImageData | null>(null);
+  const lastPicture = signal<HTMLCanvasElement | null>(null);
   let socket: WebSocket | null = null;
   let rfb: RFB | null = null;
   let timer: number | undefined;
@@ -83,7 +83,7 @@ export function openScreen(vm: string, target: HTMLElement): ScreenConnection {
     clearTimeout(timer);
     const [droppedSocket, droppedRfb] = [socket, rfb];
     socket = rfb = null;
-    if (droppedRfb && state.peek().is === "connected") lastPicture.value = droppedRfb.getImageData();
+    if (droppedRfb && state.peek().is === "connected") lastPicture.value = copyPicture(target);
     droppedRfb?.disconnect();
     droppedSocket?.close();
   }
@@ -189,6 +189,17 @@ export function openScreen(vm: string, target: HTMLElement): ScreenConnection {
       document.removeEventListener("visibilitychange", becomeVisible);
     },
   };
+}
+
+/** noVNC removes its canvas at the end of a connection. */
+function copyPicture(target: HTMLElement): HTMLCanvasElement | null {
+  const picture = target.querySelector("canvas");
+  if (!picture?.width || !picture.height) return null;
+  const copy = document.createElement("canvas");
+  copy.width = picture.width;
+  copy.height = picture.height;
+  copy.getContext("2d")?.drawImage(picture, 0, 0);
+  return copy;
 }
 
 function parse(text: string): Message {

@@ -46,6 +46,7 @@ export interface Words {
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
   screen: Record<ScreenWord, string> & {
     canvas(name: string): string;
+    takeOverNext(user: string): string;
     lastPicture(time: string): string;
     stopped(name: string): string;
     starting(name: string): string;
@@ -159,6 +160,7 @@ export const english: Words = {
     mayNotTake: "You have no permission to take it over.",
     again: "Connect again",
     canvas: (name) => `Screen of ${name}. Ctrl+Alt+Shift moves the keyboard to the toolbar.`,
+    takeOverNext: (user) => `If you take over, ${user} loses the connection.`,
     lastPicture: (time) => `Picture of ${time}`,
     stopped: (name) => `${name} is stopped.`,
     starting: (name) => `${name} does not run yet. The screen opens as soon as it runs.`,
@@ -170,7 +172,7 @@ export const english: Words = {
       ApiServer: () => "The Kubernetes API server reports an error. The page tries again.",
       Busy: () => "Too many screens are open. The page tries again.",
       NotRunning: () => "The VM does not run yet. The page tries again.",
-      LoginPending: () => "The guest has not logged you in yet. The screen opens as soon as it has.",
+      LoginPending: () => "The desktop of the guest has not logged you in yet. The screen opens as soon as it has.",
       InUse: (user) => `${user} uses the screen.`,
       TakenOver: (user) => `${user} has taken over the screen.`,
       Replaced: () => "You have opened this screen in another window.",
@@ -182,7 +184,7 @@ export const english: Words = {
     },
   },
   paste: {
-    open: "Paste text",
+    open: "Paste",
     title: "Paste text as key strokes",
     text: "Text",
     layout: "Keyboard layout of the guest",
