@@ -93,7 +93,7 @@ export function unknownCharacters(text: string, layout: Layout): string[] {
 }
 
 /** Returns a function that presses the keys of a character. Without a key in the layout, QEMU gets the keysym if `unknown` is `send`. */
-export function typist(rfb: RFB, layout: Layout, unknown: "send" | "omit"): (character: string) => void {
+export function createTypist(rfb: RFB, layout: Layout, unknown: "send" | "omit"): (character: string) => void {
   const strokes = strokesOf(layout);
   return (character) => {
     const keysym = keysymOf(character);
@@ -111,7 +111,7 @@ const CHARACTER_INTERVAL_MS = 20;
 
 /** Types the text, and reports the number of typed characters. */
 export async function typeText(rfb: RFB, layout: Layout, text: string, end: AbortSignal, report: (count: number) => void) {
-  const type = typist(rfb, layout, "omit");
+  const type = createTypist(rfb, layout, "omit");
   let count = 0;
   for (const character of charactersOf(text)) {
     if (end.aborted) return;

@@ -8,6 +8,7 @@ import {
   ALT,
   BACKSPACE,
   CONTROL,
+  createTypist,
   DELETE,
   ESCAPE,
   FUNCTION_KEYS,
@@ -16,7 +17,6 @@ import {
   SHIFT,
   SUPER,
   TAB,
-  typist,
   type Key,
   type Layout,
 } from "./keys";
@@ -75,7 +75,7 @@ export function ScreenPage({ name }: { name: string }) {
     <main class="screen" ref={page}>
       <header {...(row && { "data-state": stateOf(row) })}>
         <a href={LIST_URL}>← {words.screen.back}</a>
-        <h1>{name}</h1>
+        <h1 title={name}>{name}</h1>
         {row && <StateLabel state={stateOf(row)} />}
         {rfb && <p class="leave">{words.screen.leaveShort}</p>}
         <div class="tools" role="group" aria-label={words.screen.toolbar} ref={toolbar} onMouseDown={keepFocus}>
@@ -400,7 +400,7 @@ function TouchKeyboard({ rfb, input }: { rfb: RFB; input: { current: HTMLTextAre
     let same = 0;
     while (same < before.length && before[same] === after[same]) same += 1;
     for (let i = same; i < before.length; i++) pressKeys(rfb, [BACKSPACE]);
-    after.slice(same).forEach(typist(rfb, layout.peek(), "send"));
+    after.slice(same).forEach(createTypist(rfb, layout.peek(), "send"));
     previous.current = input.current!.value;
     // Not more often, since a change of the text ends the suggestions of the touch keyboard.
     if (after.length === 0 || after.length > TOUCH_INPUT_MAX) reset();
