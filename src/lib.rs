@@ -10,7 +10,7 @@
 //! | 4 | [`web`] | `vm-operator web`: the web console |
 //! | 4 | [`device_plugin`] | `vm-operator device-plugin`, once on each node: offers `/dev/kvm` and others to pods |
 //! | 3 | [`k8s`] | everything between a controller and the API server; knows no kind of ours |
-//! | 2 | [`settings`], [`telemetry`], `sys` | configuration; logs and metrics; the only `unsafe` code, for the runner |
+//! | 2 | [`settings`], [`telemetry`], `sys`, `pinned_tls` | configuration; logs and metrics; the only `unsafe` code, for the runner; TLS between console and runners |
 //! | 1 | [`api`] | pure data: the kinds, and the contract between operator and runner |
 //!
 //! The operator and the runner share [`api`] and `k8s::client`. The features `operator` and `runner` build each alone.
@@ -26,6 +26,8 @@ pub mod fuzzing;
 pub mod k8s;
 #[cfg(feature = "operator")]
 pub mod operator;
+#[cfg(any(feature = "runner", feature = "web"))]
+pub mod pinned_tls;
 #[cfg(feature = "runner")]
 pub mod runner;
 #[cfg(feature = "operator")]

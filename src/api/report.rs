@@ -29,6 +29,8 @@ pub const OSINFO_NAME_MAX: usize = 32;
 pub const OSINFO_TEXT_MAX: usize = 128;
 /// Maximum length of the name of a user, in bytes.
 pub const USER_MAX: usize = 128;
+/// Maximum length of the key of the port for web consoles, in bytes.
+pub const CONSOLE_KEY_MAX: usize = 128;
 /// Maximum length of the message of a condition, in bytes.
 pub const MESSAGE_MAX: usize = 512;
 /// Maximum length of all messages, all texts of `osinfo` and the name of the user together, in bytes. In JSON, a byte can take two.
@@ -110,6 +112,10 @@ pub struct VmReportStatus {
     /// Number of connections of SPICE clients since the start of the VM's pod.
     #[schemars(range(min = 0))]
     pub console_connections: i64,
+    /// Public key of the runner on the pod's port `console`: a SubjectPublicKeyInfo in base64. Web consoles connect to no runner
+    /// with another key.
+    #[schemars(length(max = 128), regex(pattern = r"^[0-9A-Za-z+/=]*$"))]
+    pub console_key: String,
     /// Conditions of the VM that the runner observes.
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

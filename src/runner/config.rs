@@ -96,6 +96,7 @@ pub fn changed_keys(one: &RunnerConfig, other: &RunnerConfig) -> Vec<&'static st
         ("uid", one.uid != other.uid),
         ("logLevel", one.log_level != other.log_level),
         ("metricsPort", one.metrics_port != other.metrics_port),
+        ("consolePort", one.console_port != other.console_port),
         ("cloudInit", one.cloud_init != other.cloud_init),
     ];
     differs

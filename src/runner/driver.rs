@@ -14,6 +14,7 @@ mod storage;
 mod tpm;
 
 use crate::api::runner::outcome::Outcome;
+use crate::pinned_tls::{KeyPair, PublicKey};
 use crate::runner::agent::guest::GuestAgent;
 use crate::runner::agent::login::Desktop;
 use crate::runner::agent::vmop;
@@ -35,6 +36,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -81,6 +83,8 @@ pub struct Setup {
     pub line: tokio::net::UnixStream,
     /// The console's socket.
     pub console: tokio::net::UnixListener,
+    /// The port for web consoles, and the runner's key on it.
+    pub console_port: (u16, KeyPair),
     /// Block devices, opened exclusively so that no other VM of this node opens them.
     pub held_devices: Vec<HeldDevice>,
     /// The port of `/metrics` and the values that the metrics need, if the port is configured.
@@ -115,6 +119,7 @@ pub struct Driver {
     agent_request: Option<JoinHandle<()>>,
     desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
+    console_keys: watch::Sender<Vec<PublicKey>>,
     desired_state: watch::Sender<DesiredState>,
     /// Number of CPUs that QEMU has.
     present_cpus: watch::Sender<u32>,
@@ -190,6 +195,7 @@ impl Driver {
             desired_receiver,
             progress,
         ));
+        let (console_keys, peers) = watch::channel(setup.files.console_keys.clone());
         let (changes, files_inbox) = mpsc::unbounded_channel();
         let certificate = setup.files.certificate;
         tokio::spawn(crate::runner::watch::follow(
@@ -211,14 +217,18 @@ impl Driver {
             tell,
         ));
         let log = console::Log::default();
+        let functions: Arc<dyn console::Functions> = Arc::new(ViewerFunctions {
+            monitor: monitor.clone(),
+            task_results: task_results.clone(),
+        });
+        let (number, key) = setup.console_port;
+        let port = console::Port { number, key, peers };
+        tokio::spawn(console::serve_port(port, functions.clone()));
         tokio::spawn(console::serve(
             setup.line,
             setup.console,
             log.clone(),
-            ViewerFunctions {
-                monitor: monitor.clone(),
-                task_results: task_results.clone(),
-            },
+            functions,
         ));
         tracing::info!(
             ms_since_start = process_start.elapsed().as_millis() as u64,
@@ -248,6 +258,7 @@ impl Driver {
             agent_request: None,
             desktop,
             log,
+            console_keys,
             desired_state,
             present_cpus: watch::Sender::new(setup.observed.cpus),
             observed: setup.observed,

@@ -11,6 +11,7 @@ use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::{EndReason, Outcome, TERMINATION_MESSAGE_PATH};
 use crate::api::vm::conditions::ConditionReason;
 use crate::api::vm::names;
+use crate::pinned_tls::KeyPair;
 use crate::runner::agent::login::Desktop;
 use crate::runner::config::{self, RunnerConfig};
 use crate::runner::driver::{self, Setup};
@@ -351,8 +352,14 @@ fn start(
     let sizes = machine.disks.iter().map(|disk| disk.size).collect();
     let arguments = qemu::arguments(&machine, qemu::DESCRIPTORS);
     tracing::info!("{} {}", qemu::PROGRAM, arguments.join(" "));
+    let console_key = KeyPair::generate().map_err(|error| {
+        Failure::start(format!(
+            "the runner cannot create a key for the port of the web console: {error}; report this error as a bug of vm-runner"
+        ))
+    })?;
     let observed = Observed {
         user_data_problem,
+        console_key: console_key.public().to_string(),
         ..observed(config, &machine)
     };
     let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
@@ -394,6 +401,10 @@ fn start(
         monitor: tokio::net::UnixStream::from_std(monitor).map_err(unusable)?,
         line: tokio::net::UnixStream::from_std(line).map_err(unusable)?,
         console,
+        console_port: (
+            config.console_port.unwrap_or(names::CONSOLE_PORT),
+            console_key,
+        ),
         held_devices,
         metrics: config.metrics_port.map(|port| (port, vm_metrics)),
         start: live::StartState {
@@ -497,6 +508,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         resets: 0,
         console_connections: 0,
         qemu_silent: false,
+        console_key: String::new(),
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Observed {
     pub console_connections: i64,
     /// Whether QEMU does not answer commands.
     pub qemu_silent: bool,
+    /// Public key of the port for web consoles.
+    pub console_key: String,
 }
 
 /// The reason why a configuration is not in effect.

@@ -6,6 +6,7 @@
 //! written in place. Invariant: an unchanged content is not reported as a change.
 
 use crate::api::vm::names;
+use crate::pinned_tls::PublicKey;
 use crate::runner::desired::display_password::DisplayPassword;
 use crate::runner::failure::Failure;
 use crate::runner::{config, machine};
@@ -28,11 +29,14 @@ pub struct ConfigFiles {
     pub password: Result<Option<DisplayPassword>, Failure>,
     /// Digests of certificate, key and authority. The key itself is not stored.
     pub certificate: [Option<[u8; 32]>; 3],
+    /// Keys of the web consoles that may connect to the runner. Lines that are no keys are ignored.
+    pub console_keys: Vec<PublicKey>,
 }
 
 impl ConfigFiles {
     pub fn read(config: &Path) -> Self {
-        let [.., chain, key, authority] = paths(config);
+        let [.., chain, key, authority, consoles] = paths(config);
+        let consoles = fs::read_to_string(consoles).unwrap_or_default();
         let digest = |path| {
             fs::read(path)
                 .ok()
@@ -42,6 +46,10 @@ impl ConfigFiles {
             config: config::text(config),
             password: machine::password(directory(config)),
             certificate: [chain, key, authority].map(digest),
+            console_keys: consoles
+                .lines()
+                .filter_map(|key| key.parse().ok())
+                .collect(),
         }
     }
 }
@@ -50,7 +58,7 @@ fn directory(config: &Path) -> &Path {
     config.parent().unwrap_or(Path::new("."))
 }
 
-fn paths(config: &Path) -> [PathBuf; 6] {
+fn paths(config: &Path) -> [PathBuf; 7] {
     let beside = |name| directory(config).join(name);
     let [password, expiry] = [names::SECRET_PASSWORD, names::SECRET_EXPIRY].map(beside);
     let [certificate, key, authority] = [
@@ -66,13 +74,14 @@ fn paths(config: &Path) -> [PathBuf; 6] {
         certificate,
         key,
         authority,
+        beside(names::CONSOLE_KEYS),
     ]
 }
 
 /// Attributes that change with a file's content or its permissions.
 type FileStamp = Option<(u64, u64, (i64, i64), (i64, i64), u64)>;
 
-fn file_stamps(config: &Path) -> [FileStamp; 6] {
+fn file_stamps(config: &Path) -> [FileStamp; 7] {
     paths(config).map(|path| {
         let metadata = fs::metadata(path).ok()?;
         let written = (metadata.mtime(), metadata.mtime_nsec());
@@ -93,7 +102,7 @@ pub async fn follow(
     mut known: ConfigFiles,
     changes: mpsc::UnboundedSender<ConfigFiles>,
 ) {
-    let mut seen = [None; 6];
+    let mut seen = [None; 7];
     loop {
         let now = file_stamps(&config);
         if now != seen {
@@ -166,6 +175,10 @@ mod tests {
             fs::write(dir.path().join(name), "another").unwrap();
             assert_ne!(changes.recv().await.unwrap().certificate, one, "{name}");
         }
+        fs::write(dir.path().join("console-keys"), "YQ==\n?\nYg==").unwrap();
+        let keys = changes.recv().await.unwrap().console_keys;
+        let keys: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(keys, ["YQ==", "Yg=="]);
         assert!(changes.try_recv().is_err());
     }
 

@@ -2,14 +2,14 @@
 
 use crate::k8s::registry::Stored;
 use crate::settings::web::WebSettings;
-use crate::web::live;
 use crate::web::logins::{Login, Rejected};
 use crate::web::rights::{Action, Capability, Viewer};
-use crate::web::{Console, MANAGER};
+use crate::web::view::is_object_name;
+use crate::web::{Console, MANAGER, live, screen};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -126,6 +127,7 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/active", post(active))
         .route("/api/v1/live", get(live))
         .route("/api/v1/vms/{name}/actions", post(act))
+        .route("/api/v1/vms/{name}/screen", get(screen))
         // The routes above need a login, which the layer adds to the request.
         .route_layer(require_login)
         .route("/api/v1/login", post(login))
@@ -314,23 +316,66 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     origin.is_some_and(|(_, authority)| Some(authority) == text(header::HOST))
 }
 
+/// The WebSocket of a page, with its place among those of all pages and of this login.
+fn socket(
+    headers: &HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    places: [&Arc<Semaphore>; 2],
+    message_max: usize,
+) -> Result<
+    (
+        WebSocketUpgrade,
+        (OwnedSemaphorePermit, OwnedSemaphorePermit),
+    ),
+    Problem,
+> {
+    if !is_same_origin(headers) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
+    }
+    let busy = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
+    let [of_all, of_login] = places.map(|place| place.clone().try_acquire_owned().map_err(busy));
+    let upgrade = upgrade?
+        .read_buffer_size(READ_BUFFER)
+        .max_message_size(message_max)
+        .max_frame_size(message_max);
+    Ok((upgrade, (of_all?, of_login?)))
+}
+
 async fn live(
     State(console): Shared,
     Extension(login): Extension<Login>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Problem> {
-    if !is_same_origin(&headers) {
-        return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
-    }
-    let busy = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
-    let permit = console.live.clone().try_acquire_owned().map_err(busy)?;
-    let of_login = login.live.clone().try_acquire_owned().map_err(busy)?;
-    let upgrade = upgrade?
-        .read_buffer_size(READ_BUFFER)
-        .max_message_size(MESSAGE_MAX)
-        .max_frame_size(MESSAGE_MAX);
-    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, (permit, of_login))))
+    let places = [&console.live, &login.live];
+    let (upgrade, permits) = socket(&headers, upgrade, places, MESSAGE_MAX)?;
+    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, permits)))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScreenQuery {
+    #[serde(default)]
+    take_over: bool,
+}
+
+async fn screen(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(vm): Path<String>,
+    Query(ScreenQuery { take_over }): Query<ScreenQuery>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<Response, Problem> {
+    let places = [&console.screens, &login.screens];
+    let (upgrade, permits) = socket(&headers, upgrade, places, screen::MESSAGE_MAX)?;
+    let requested = screen::Requested {
+        vm,
+        take_over,
+        client: client(&console.settings(), peer, &headers),
+    };
+    Ok(upgrade.on_upgrade(move |socket| screen::run(socket, console, login, requested, permits)))
 }
 
 #[derive(Deserialize)]
@@ -419,12 +464,6 @@ async fn request_change(
         }
         failed
     })
-}
-
-fn is_object_name(name: &str) -> bool {
-    let is_allowed =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['-', '.'].contains(&c);
-    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
 }
 
 fn failed(error: &kube::Error) -> Failed {

@@ -18,10 +18,10 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 /// Interval of pings, below the idle time after which common proxies close connections.
-const PING_INTERVAL: Duration = Duration::from_secs(20);
+pub const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A page that has not answered pings for this time is gone.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Time for one message. A slower page loses its connection, and gets the whole list with the next one.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const COLLECT_TIME: Duration = Duration::from_millis(250);
 
 /// Close code: the login has ended.
-const LOGIN_ENDED: u16 = 4401;
+pub const LOGIN_ENDED: u16 = 4401;
 
 /// A message to the page.
 #[derive(Default, Serialize)]
@@ -107,15 +107,19 @@ pub async fn run(
         frame = follow(&mut socket, console, login) => frame,
     };
     if let Some(frame) = frame {
-        // The answer of the page: if it arrives after the end of the connection, the kernel resets the connection, and kubectl ends a
-        // forwarded port.
-        let close = async {
-            let sent = socket.send(Message::Close(Some(frame))).await;
-            while sent.is_ok() && matches!(socket.recv().await, Some(Ok(_))) {}
-        };
-        drop(timeout(SEND_TIMEOUT, close).await);
+        close(&mut socket, frame).await;
     }
     drop(permits);
+}
+
+/// Closes the connection, and waits for the answer of the page: if the answer arrives after the end of the connection, the kernel
+/// resets the connection, and kubectl ends a forwarded port.
+pub async fn close(socket: &mut WebSocket, frame: CloseFrame) {
+    let close = async {
+        let sent = socket.send(Message::Close(Some(frame))).await;
+        while sent.is_ok() && matches!(socket.recv().await, Some(Ok(_))) {}
+    };
+    drop(timeout(SEND_TIMEOUT, close).await);
 }
 
 /// Returns when the connection has ended, or with the reason to close it.

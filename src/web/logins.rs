@@ -57,6 +57,8 @@ pub struct Login {
     pub ended: CancellationToken,
     /// Pages with a live list.
     pub live: Arc<Semaphore>,
+    /// Pages with a screen.
+    pub screens: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -190,6 +192,7 @@ impl Logins {
             user: name.into(),
             ended: CancellationToken::new(),
             live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
+            screens: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
         };
         let now = Instant::now();
         let entry = Entry {

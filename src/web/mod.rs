@@ -1,4 +1,4 @@
-//! `vm-operator web`: the web console. Users see the VMs on which they have permissions, and start and stop them.
+//! `vm-operator web`: the web console. Users see the VMs on which they have permissions, start and stop them, and see their screens.
 //!
 //! | module | content |
 //! |---|---|
@@ -6,15 +6,19 @@
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `live` | the list of VMs on one page, by WebSocket |
+//! | `screen` | the screen of a VM on one page |
+//! | `keys` | the console's key for connections to runners |
 //! | `http` | routes and headers |
 //! | `server` | connections with their limits |
 //!
 //! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
 
 mod http;
+mod keys;
 mod live;
 mod logins;
 mod rights;
+mod screen;
 mod server;
 mod view;
 
@@ -29,6 +33,7 @@ use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
 use crate::k8s::watch::Namespaces;
+use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::logins::Logins;
 use crate::web::view::VmView;
@@ -47,8 +52,11 @@ pub const MANAGER: Manager = Manager {
 /// Pages with a live list at the same time.
 const LIVE_MAX: usize = 500;
 
-/// Pages with a live list of one login.
+/// Pages with a live list of one login, and also the pages with a screen.
 const LIVE_OF_LOGIN_MAX: usize = 10;
+
+/// Screens at the same time.
+const SCREENS_MAX: usize = 200;
 
 /// Changes of VMs that a page can lag behind. After more, it gets the whole list.
 const LAG_MAX: usize = 1024;
@@ -63,6 +71,9 @@ pub struct Console {
     changes: broadcast::Sender<Change>,
     logins: Logins,
     live: Arc<Semaphore>,
+    screens: Arc<Semaphore>,
+    /// The key for connections to runners, as soon as the console has it.
+    keys: watch::Sender<Option<KeyPair>>,
 }
 
 impl Console {
@@ -81,6 +92,8 @@ impl Console {
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
+            screens: Arc::new(Semaphore::new(SCREENS_MAX)),
+            keys: watch::Sender::new(None),
         })
     }
 
@@ -103,6 +116,12 @@ impl Console {
             changed,
         );
         tasks.spawn("watch of vms".to_owned(), watch);
+        let keys = keys::follow(
+            self.cluster.clone(),
+            self.namespace.clone(),
+            self.keys.clone(),
+        );
+        tasks.spawn("key of the console".to_owned(), keys);
         let console = self.clone();
         tasks.spawn("check of logins".to_owned(), async move {
             let mut settings = console.settings.clone();

@@ -144,6 +144,12 @@ impl<'a> Viewer<'a> {
         }
     }
 
+    /// The name of the user.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        self.user
+    }
+
     /// The rights on a VM: the union over the entries of `permissions` with the user's name or with one of the user's roles.
     /// `takeConsole` includes `accessConsole`. None if the user must not know of the VM.
     #[must_use]

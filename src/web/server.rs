@@ -56,6 +56,8 @@ pub async fn serve(
                     continue;
                 }
             };
+            // Keys and pictures are small messages, and wait for no others.
+            let _ = stream.set_nodelay(true);
             // A client that does not read its response, too.
             let _ = set_tcp_user_timeout(&stream, UNREAD_MAX);
             let router = router

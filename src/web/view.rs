@@ -2,14 +2,19 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions;
-use crate::api::vm::conditions::{READY, RUNNING};
-use crate::api::vm::{Permission, State};
+use crate::api::vm::conditions::{
+    CONSOLE_CONNECTED, ConditionReason, READY, RUNNING, USER_LOGGED_IN,
+};
+use crate::api::vm::{Grant, Permission, State};
 use crate::k8s::store::trim::key_and_versions;
 use crate::web::rights::{Rights, Viewer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+
+/// Conditions that pages and decisions need.
+const NEEDED: [&str; 4] = [READY, RUNNING, CONSOLE_CONNECTED, USER_LOGGED_IN];
 
 /// Maximum length in bytes of a text that a guest or runner can influence.
 const TEXT_MAX: usize = 1024;
@@ -52,13 +57,22 @@ pub struct StatusView {
     #[serde(rename = "osinfo", deserialize_with = "read_system")]
     pub system: Option<Box<str>>,
     pub console_user: String,
+    pub logged_in_user: Option<Box<str>>,
+    pub console_key: Option<Box<str>>,
+    pub assignment: AssignmentView,
 }
 
-/// The conditions that pages show.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct AssignmentView {
+    pub user: Option<Box<str>>,
+}
+
 fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Box<[Condition]>, D::Error> {
     let all = Vec::<Condition>::deserialize(from)?.into_iter();
     Ok(all
-        .filter(|it| [READY, RUNNING].contains(&it.type_.as_str()))
+        .filter(|it| NEEDED.contains(&it.type_.as_str()))
         .collect())
 }
 
@@ -106,6 +120,21 @@ struct Ready<'a> {
     message: &'a str,
 }
 
+/// The reason why a user may not open the screen of a VM.
+#[derive(Debug, PartialEq)]
+pub enum Refusal {
+    /// The user must not know of the VM.
+    NotFound,
+    /// The user has no right on the screen.
+    NotPermitted,
+    /// The VM does not run.
+    NotRunning,
+    /// The user is not logged in to the guest yet.
+    LoginPending,
+    /// Another user has the VM or its console.
+    InUse(String),
+}
+
 impl VmView {
     /// The VM's name.
     #[must_use]
@@ -121,6 +150,56 @@ impl VmView {
             spec: SpecView::default(),
             status: StatusView::default(),
         })
+    }
+
+    /// Whether the viewer may see the screen. It returns the first rule of the Java VM-Operator that does not hold, and whether the viewer
+    /// may take the screen from others, for whom most rules are.
+    ///
+    /// # Errors
+    /// The viewer may not.
+    pub fn may_open_screen(&self, viewer: &Viewer<'_>) -> Result<bool, Refusal> {
+        self.may_keep_screen(viewer)?;
+        let status = &self.status;
+        let rights = viewer.on_vm(&self.spec.permissions).unwrap_or_default();
+        if rights.include(Grant::TakeConsole) {
+            return Ok(true);
+        }
+        let is_viewer = |user: &str| user == viewer.user();
+        if conditions::is_true(&status.conditions, CONSOLE_CONNECTED)
+            && !is_viewer(&status.console_user)
+        {
+            return Err(Refusal::InUse(shortened(&status.console_user).to_owned()));
+        }
+        let login = conditions::find(&status.conditions, USER_LOGGED_IN);
+        let not_requested = ConditionReason::NotRequested.as_str();
+        let is_login_requested = login.is_none_or(|login| login.reason != not_requested);
+        if is_login_requested && !status.logged_in_user.as_deref().is_some_and(is_viewer) {
+            return Err(Refusal::LoginPending);
+        }
+        Ok(false)
+    }
+
+    /// Whether the viewer may continue to see the screen. A logout from the guest does not end it.
+    ///
+    /// # Errors
+    /// The viewer may not.
+    pub fn may_keep_screen(&self, viewer: &Viewer<'_>) -> Result<(), Refusal> {
+        let rights = viewer
+            .on_vm(&self.spec.permissions)
+            .ok_or(Refusal::NotFound)?;
+        if !rights.include(Grant::AccessConsole) {
+            return Err(Refusal::NotPermitted);
+        }
+        if !conditions::is_true(&self.status.conditions, RUNNING) {
+            return Err(Refusal::NotRunning);
+        }
+        let holder = self.status.assignment.user.as_deref();
+        match holder
+            .filter(|holder| *holder != viewer.user() && !rights.include(Grant::TakeConsole))
+        {
+            Some(holder) => Err(Refusal::InUse(shortened(holder).to_owned())),
+            None => Ok(()),
+        }
     }
 
     /// The VM as the viewer sees it. None if the viewer must not know of it.
@@ -144,6 +223,13 @@ impl VmView {
             may,
         })
     }
+}
+
+/// Whether the text can be a name of an object, which becomes a part of a path.
+pub fn is_object_name(name: &str) -> bool {
+    let is_allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['-', '.'].contains(&c);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed)
 }
 
 #[cfg(test)]

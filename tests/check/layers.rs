@@ -16,8 +16,8 @@ use vm_operator::operator::sets;
 /// Folders from bottom to top. A module imports from its own folder and from lower layers.
 const LAYERS: [&[&str]; 5] = [
     &["api"],
-    // The three do not import each other, with one exception: the reader of the configuration sets log level and metrics.
-    &["sys", "telemetry", "settings"],
+    // They do not import each other, with one exception: the reader of the configuration sets log level and metrics.
+    &["sys", "telemetry", "settings", "pinned_tls"],
     &["k8s"],
     &["controllers", "runner", "device_plugin", "web"],
     &["operator"],

@@ -14,6 +14,7 @@ mod alone;
 mod api;
 mod bench;
 mod confined;
+mod console_port;
 mod desktop;
 mod devices;
 mod display;

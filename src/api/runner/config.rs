@@ -48,6 +48,10 @@ pub struct RunnerConfig {
     /// Extension: TCP port of `/metrics`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<u16>,
+    /// Extension: TCP port for web consoles. Default: 9181. It is closed while the directory of this file has no keys of web
+    /// consoles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_port: Option<u16>,
     /// Data for cloud-init.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cloud_init: Option<CloudInit>,

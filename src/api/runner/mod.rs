@@ -5,3 +5,4 @@ pub mod fetch;
 pub mod identity;
 pub mod metrics;
 pub mod outcome;
+pub mod viewer;

@@ -148,6 +148,11 @@ pub struct VirtualMachineSpec {
     /// without this field, because its pod uses the node's network. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_port: Option<i64>,
+    /// TCP port in the VM's pod to which the web console connects, 1024 to 65535. Default: 9181. The port is closed in namespaces
+    /// without a web console. A VM with `tap` networks does not have the port without this field, because its pod uses the node's
+    /// network. A change takes effect at the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub console_port: Option<i64>,
     /// Template of the Java VM-Operator's runner. This field has no effect: QEMU's arguments are built from `spec.vm`.
     #[serde(default)]
     pub runner_template: RunnerTemplate,

@@ -162,6 +162,14 @@ pub const DISK_FILE: &str = "disk.img";
 
 /// Default port of the runner's `/metrics` in a VM's pod; its name is `metrics`.
 pub const METRICS_PORT: u16 = 9180;
+/// Default port of the runner for web consoles in a VM's pod; its name is [`CONSOLE_PORT_NAME`].
+pub const CONSOLE_PORT: u16 = 9181;
+/// Name of the pod's port for web consoles.
+pub const CONSOLE_PORT_NAME: &str = "console";
+/// ConfigMap of the web console.
+pub const WEB_CONFIG_MAP: &str = "vm-web";
+/// Key of the ConfigMap [`WEB_CONFIG_MAP`], and file in [`CONFIG_DIR`]: the public keys of web consoles, one on each line.
+pub const CONSOLE_KEYS: &str = "console-keys";
 /// Environment variable in a VM's pod: the name of the node, from the downward API.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable in a VM's pod: the UID of the pod, from the downward API. It is the name of the VM's report. Without it,

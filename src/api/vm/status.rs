@@ -66,6 +66,10 @@ pub struct VirtualMachineStatus {
     /// Number of connections of SPICE clients since the start of the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_connections: Option<i64>,
+    /// Public key of the runner on the port `console` of the VM's pod: a SubjectPublicKeyInfo in base64. Web consoles connect
+    /// to no runner with another key. Reported by the runner. The operator removes the field after the VM has stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub console_key: Option<String>,
     /// Operating system of the guest, as the guest agent reports it. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::api::vm::any_object")]
@@ -105,6 +109,7 @@ impl Default for VirtualMachineStatus {
             boots: None,
             resets: None,
             console_connections: None,
+            console_key: None,
             osinfo: None,
             assignment: Assignment::default(),
             volumes: Vec::new(),

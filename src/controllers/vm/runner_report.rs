@@ -36,7 +36,7 @@ const COPY_SPACING: Duration = Duration::from_secs(1);
 const MEMORY_COPY_SPACING: Duration = Duration::from_secs(15);
 
 /// The fields of the VM's status that a report has.
-const COPIED: [&str; 14] = [
+const COPIED: [&str; 15] = [
     "observedResetRequest",
     "runnerVersion",
     "cpus",
@@ -51,6 +51,7 @@ const COPIED: [&str; 14] = [
     "boots",
     "resets",
     "consoleConnections",
+    "consoleKey",
 ];
 
 /// Creates the report of the VM's pod if there is none. The garbage collector deletes it after the pod.

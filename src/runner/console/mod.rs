@@ -9,8 +9,10 @@
 //! too slowly loses output.
 
 mod attach;
+mod port;
 
 pub use attach::{attach, log, power_off, vnc};
+pub use port::{Port, serve as serve_port};
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,7 +84,12 @@ struct ConsoleServer {
 }
 
 /// Serves the console until QEMU closes the serial line.
-pub async fn serve(line: UnixStream, listener: UnixListener, log: Log, functions: impl Functions) {
+pub async fn serve(
+    line: UnixStream,
+    listener: UnixListener,
+    log: Log,
+    functions: Arc<dyn Functions>,
+) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);
@@ -91,7 +98,7 @@ pub async fn serve(line: UnixStream, listener: UnixListener, log: Log, functions
         output: output.clone(),
         input,
         log: log.clone(),
-        functions: Arc::new(functions),
+        functions,
     };
     let accept = accept(listener, server);
     tokio::select! {
@@ -222,7 +229,7 @@ mod tests {
             line,
             UnixListener::bind(&path).unwrap(),
             log.clone(),
-            Switch(off),
+            Arc::new(Switch(off)),
         ));
         Rig {
             guest,

@@ -11,6 +11,11 @@ use crate::runner::watch::ConfigFiles;
 
 impl Driver {
     pub(super) fn files_changed(&mut self, files: ConfigFiles) {
+        self.console_keys.send_if_modified(|present| {
+            let is_changed = *present != files.console_keys;
+            present.clone_from(&files.console_keys);
+            is_changed
+        });
         let password = match &files.password {
             Ok(password) => password.clone().filter(|_| self.ticketing),
             Err(failure) if self.spec.vm.display.spice.is_some() => {

@@ -65,6 +65,7 @@ impl Observed {
             boots: self.boots,
             resets: self.resets,
             console_connections: self.console_connections,
+            console_key: self.console_key.clone(),
             conditions: with_short_messages(conditions, TEXTS_MAX.saturating_sub(used)),
         }
     }

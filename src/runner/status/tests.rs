@@ -41,6 +41,7 @@ pub fn observed(phase: Phase) -> Observed {
         resets: 0,
         console_connections: 0,
         qemu_silent: false,
+        console_key: "MCow".to_owned(),
     }
 }
 

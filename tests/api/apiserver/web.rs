@@ -16,6 +16,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
+mod screen;
+
+type Page = WebSocketStream<TcpStream>;
+
 /// The hash of `secret`.
 const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG";
 
@@ -134,6 +138,29 @@ impl Console {
         format!("Cookie: {cookie}\r\n{SAME_ORIGIN}")
     }
 
+    /// A page of the logged-in user that is connected to the path.
+    async fn page(&self, headers: &str, path: &str) -> Page {
+        self.upgrade(headers, path).await.unwrap()
+    }
+
+    async fn upgrade(
+        &self,
+        headers: &str,
+        path: &str,
+    ) -> Result<Page, tokio_tungstenite::tungstenite::Error> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let mut request = format!("ws://{}/api/v1/{path}", self.address)
+            .into_client_request()
+            .unwrap();
+        for line in headers.lines() {
+            let (name, value) = line.split_once(": ").unwrap();
+            let name: http::HeaderName = name.parse().unwrap();
+            request.headers_mut().insert(name, value.parse().unwrap());
+        }
+        let (page, _) = client_async(request, stream).await?;
+        Ok(page)
+    }
+
     async fn act(&self, headers: &str, vm: &str, action: &str) -> (u16, Value) {
         let body = json!({"do": action}).to_string();
         let path = format!("/api/v1/vms/{vm}/actions");
@@ -198,6 +225,7 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
     for (method, path) in [
         ("GET", "/api/v1/session"),
         ("GET", "/api/v1/live"),
+        ("GET", "/api/v1/vms/vm/screen"),
         ("POST", "/api/v1/active"),
         ("POST", "/api/v1/vms/vm/actions"),
         ("GET", "/api/v1/unknown"),
@@ -328,10 +356,7 @@ async fn account_of_the_console_changes_only_the_fields_of_its_actions() {
 }
 
 /// The names on a page, after its next message.
-async fn next_names(
-    page: &mut WebSocketStream<TcpStream>,
-    names: &mut BTreeSet<String>,
-) -> Option<u16> {
+async fn next_names(page: &mut Page, names: &mut BTreeSet<String>) -> Option<u16> {
     loop {
         let message = tokio::time::timeout(TIMEOUT, page.next()).await;
         let text = match message.expect("no message").unwrap().unwrap() {
@@ -356,16 +381,7 @@ async fn next_names(
 async fn open_page_loses_vms_with_the_right_to_see_them_and_ends_with_the_login() {
     let console = Console::start("web-live").await;
     let alice = console.login("alice", "").await;
-    let stream = TcpStream::connect(console.address).await.unwrap();
-    let mut request = format!("ws://{}/api/v1/live", console.address)
-        .into_client_request()
-        .unwrap();
-    for line in alice.lines() {
-        let (name, value) = line.split_once(": ").unwrap();
-        let name: http::HeaderName = name.parse().unwrap();
-        request.headers_mut().insert(name, value.parse().unwrap());
-    }
-    let (mut page, _) = client_async(request, stream).await.unwrap();
+    let mut page = console.page(&alice, "live").await;
     let mut names = BTreeSet::new();
     let set = |names: &[&str]| BTreeSet::from_iter(names.iter().map(|name| (*name).to_owned()));
     assert_eq!(next_names(&mut page, &mut names).await, None);

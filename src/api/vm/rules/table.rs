@@ -156,6 +156,11 @@ pub const RULES: &[Rule] = &[
         "must be a port from 1024 to 65535; the runner cannot open lower ports",
     ),
     value(
+        "spec.consolePort",
+        "self >= 1024 && self <= 65535",
+        "must be a port from 1024 to 65535; the runner cannot open lower ports",
+    ),
+    value(
         "spec.loadBalancerService.labels{}",
         LABEL_VALUE,
         LABEL_VALUE_MESSAGE,

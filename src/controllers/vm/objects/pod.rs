@@ -7,9 +7,9 @@
 use crate::api::hex;
 use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
-use crate::controllers::vm::objects::volumes::{mounts, volumes};
+use crate::controllers::vm::objects::volumes::{self, mounts, volumes};
 use crate::controllers::vm::objects::{Plan, owned, version_annotation};
-use crate::controllers::vm::plan::{Place, Rights, protocol};
+use crate::controllers::vm::plan::{Place, Rights, protocol, without_unset_console_port};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, Pod,
     PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
@@ -17,7 +17,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
@@ -78,11 +77,17 @@ pub(super) fn build(plan: &Plan) -> Pod {
 #[must_use]
 pub fn template_hash(pod: &Pod) -> String {
     let mut spec = pod.spec.clone().unwrap_or_default();
-    // The hash of a pod from before there were reports. A pod that waits for its start must not be re-created by an upgrade.
+    // The hash of a pod from before there were reports and the web console. A pod that waits for its start must not be re-created by an upgrade.
     spec.service_account_name = Some(names::RUNNER_SERVICE_ACCOUNT.to_owned());
     for container in &mut spec.containers {
         let variables = container.env.iter_mut();
         variables.for_each(|env| env.retain(|variable| variable.name != names::ENV_POD_UID));
+        let ports = container.ports.iter_mut();
+        ports.for_each(|ports| ports.retain(|port| !is_for_console(port)));
+        container.ports.take_if(|ports| ports.is_empty());
+    }
+    for volume in spec.volumes.iter_mut().flatten() {
+        volumes::remove_console_keys(volume);
     }
     let containers = spec.containers.iter_mut();
     for resources in containers.filter_map(|container| container.resources.as_mut()) {
@@ -92,7 +97,8 @@ pub fn template_hash(pod: &Pod) -> String {
         }
     }
     let started_with = pod.annotations().get(names::ANNOTATION_STARTED_WITH);
-    let started_with = started_with.and_then(|json| serde_json::from_str::<&RawValue>(json).ok());
+    let started_with = started_with.and_then(|json| serde_json::from_str(json).ok());
+    let started_with = started_with.map(without_unset_console_port);
     // Serializing plain data cannot fail.
     let content = serde_json::to_vec(&(spec, started_with)).unwrap_or_default();
     hex(Sha256::digest(content).iter().take(8))
@@ -298,5 +304,13 @@ fn ports(plan: &Plan) -> Vec<ContainerPort> {
         .config
         .metrics_port
         .map(|number| port("metrics".to_owned(), number.into(), "TCP"));
-    spice.into_iter().chain(forwards).chain(metrics).collect()
+    let console = plan
+        .console_port
+        .map(|number| port(names::CONSOLE_PORT_NAME.to_owned(), number.into(), "TCP"));
+    let ports = spice.into_iter().chain(forwards).chain(metrics);
+    ports.chain(console).collect()
+}
+
+fn is_for_console(port: &ContainerPort) -> bool {
+    port.name.as_deref() == Some(names::CONSOLE_PORT_NAME)
 }

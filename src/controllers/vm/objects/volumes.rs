@@ -147,8 +147,34 @@ fn config_volume(plan: &Plan) -> Volume {
         .into_iter()
         .chain(secret(None))
         .chain(secret(Some(vec![password])))
+        .chain(plan.console_port.map(|_| console_keys()))
         .collect();
     projected(CONFIG, sources)
+}
+
+/// The keys of web consoles, if the namespace has a console. The kubelet adds them to the volumes of running VMs.
+fn console_keys() -> VolumeProjection {
+    VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: names::WEB_CONFIG_MAP.to_owned(),
+            items: Some(vec![KeyToPath {
+                key: names::CONSOLE_KEYS.to_owned(),
+                path: names::CONSOLE_KEYS.to_owned(),
+                ..KeyToPath::default()
+            }]),
+            optional: Some(true),
+        }),
+        ..VolumeProjection::default()
+    }
+}
+
+/// Removes the source with the keys of web consoles.
+pub(super) fn remove_console_keys(volume: &mut Volume) {
+    let sources = volume.projected.as_mut().and_then(|it| it.sources.as_mut());
+    if let Some(sources) = sources {
+        let keys = console_keys();
+        sources.retain(|source| *source != keys);
+    }
 }
 
 /// The volume with the Secrets of the cloud-init seed. It is separate from the volume of the configuration: users may delete these

@@ -74,6 +74,7 @@ pub(super) fn runner_config(
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
         log_level: log_level(vm, settings),
         metrics_port: None,
+        console_port: None,
         cloud_init,
         vm: Some(vm_config),
     })

@@ -11,6 +11,19 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
+/// The field that pods of earlier versions have no hash of.
+const CONSOLE_PORT: &str = "spec.consolePort";
+
+/// The hashes as a version without `spec.consolePort` calculates them, if the field is not set.
+#[must_use]
+pub fn without_unset_console_port(
+    mut hashes: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let unset = hash(&Value::Null);
+    hashes.retain(|field, hash| field != CONSOLE_PORT || *hash != unset);
+    hashes
+}
+
 /// A hash of each field. Different spellings of a value (`1024Mi`, `1Gi`) have the same hash.
 pub(super) fn hashes(
     vm: &VirtualMachine,
@@ -28,7 +41,7 @@ pub(super) fn hashes(
 
 type Field = (&'static str, Value);
 
-fn pod_fields(spec: &VirtualMachineSpec) -> [Field; 15] {
+fn pod_fields(spec: &VirtualMachineSpec) -> [Field; 16] {
     let logging = spec.logging_properties.as_deref();
     // As text, because all values in it are for the guest, also `false` and empty ones.
     let cloud_init = spec.cloud_init.as_ref();
@@ -49,6 +62,7 @@ fn pod_fields(spec: &VirtualMachineSpec) -> [Field; 15] {
         ("spec.podLabels", value(&spec.pod_labels)),
         ("spec.podAnnotations", value(&spec.pod_annotations)),
         ("spec.metricsPort", value(&spec.metrics_port)),
+        (CONSOLE_PORT, value(&spec.console_port)),
         ("spec.resources", fixed_resources(spec)),
         (
             "spec.loggingProperties",

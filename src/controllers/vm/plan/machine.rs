@@ -1,5 +1,6 @@
 //! (pure) CPUs, memory and ports of a VM.
 
+use crate::api::VirtualMachineSpec;
 use crate::api::quantity::{Bytes, SizeError};
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
@@ -143,18 +144,29 @@ pub(super) fn spice_port(machine: &Machine) -> Option<i64> {
 }
 
 /// Ports of the pod that are forwarded to the guest. Each port of the pod has one use.
-pub(super) fn forwards(
-    machine: &Machine,
-    metrics_port: Option<i64>,
-) -> Result<Vec<Forward>, Diagnosis> {
+pub(super) fn forwards(spec: &VirtualMachineSpec) -> Result<Vec<Forward>, Diagnosis> {
+    let machine = &spec.vm;
     let spice_port = spice_port(machine).map(|port| (port, "TCP"));
     let mut taken: BTreeSet<(i64, &str)> = spice_port.into_iter().collect();
-    if let Some(port) = metrics_port.filter(|port| !taken.insert((*port, "TCP"))) {
-        return invalid(
+    for (field, port, others) in [
+        (
             "spec.metricsPort",
-            format!("the display of the VM already uses port {port} of the pod"),
-            "choose another port",
-        );
+            spec.metrics_port,
+            "the display of the VM already uses",
+        ),
+        (
+            "spec.consolePort",
+            spec.console_port,
+            "the display of the VM or spec.metricsPort already uses",
+        ),
+    ] {
+        if let Some(port) = port.filter(|port| !taken.insert((*port, "TCP"))) {
+            return invalid(
+                field,
+                format!("{others} port {port} of the pod"),
+                "choose another port",
+            );
+        }
     }
     let mut forwards = Vec::new();
     for (i, network) in machine.networks.iter().enumerate() {
@@ -169,7 +181,7 @@ pub(super) fn forwards(
                 return invalid(
                     field,
                     format!(
-                        "port {} of the pod is already in use by the display, by spec.metricsPort or by another port forward",
+                        "port {} of the pod is already in use by the display, by spec.metricsPort, by spec.consolePort or by another port forward",
                         forward.port
                     ),
                     "choose another port",

@@ -16,6 +16,7 @@ mod seed;
 mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
+pub use identity::without_unset_console_port;
 pub use import::ImportPlan;
 pub use machine::protocol;
 pub use outdated_claims::OutdatedClaim;
@@ -92,6 +93,8 @@ pub struct Plan {
     pub fetch_settings: Option<Box<settings::Reconciler>>,
     /// Port of the display.
     pub spice_port: Option<u16>,
+    /// Port of the runner for web consoles, if it has one.
+    pub console_port: Option<u16>,
     /// Ports of the pod that are forwarded to the guest.
     pub forwards: Vec<Forward>,
     /// The Service of type `LoadBalancer`, if the VM has one.
@@ -125,7 +128,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     machine::check_devices(&spec.vm, spec.cloud_init.is_some())?;
     let disks = disks::disks(observed, settings.disk_pvc.volume_mode)?;
     let import = import::import(observed, &disks, settings)?;
-    let forwards = machine::forwards(&spec.vm, spec.metrics_port)?;
+    let forwards = machine::forwards(spec)?;
     let sizes = machine::sizes(&spec.vm)?;
     let fetches = fetches(observed, settings);
     let media = fetch::media(&fetches, observed, &settings.image_repository.fetch);
@@ -135,10 +138,21 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let spice_port = machine::spice_port(&spec.vm).and_then(|port| u16::try_from(port).ok());
     let pod = PodPlan::new(vm, &sizes, settings);
     pod.rights.check(&spec.vm, &pod.image, settings)?;
+    let port = |wanted, default, other: Option<u16>| {
+        let others = [spice_port, other];
+        pod.rights.runner_port(wanted, default, others, &forwards)
+    };
+    let of_user = |port: Option<i64>| port.and_then(|port| u16::try_from(port).ok());
+    let metrics_port = port(
+        spec.metrics_port,
+        names::METRICS_PORT,
+        of_user(spec.console_port),
+    );
+    let console_port = port(spec.console_port, names::CONSOLE_PORT, metrics_port);
     let mut config = RunnerConfig {
-        metrics_port: pod
-            .rights
-            .metrics_port(spec.metrics_port, spice_port, &forwards),
+        metrics_port,
+        // The default is not in the ConfigMap, because an upgrade would then write the ConfigMap of each VM.
+        console_port: console_port.filter(|_| spec.console_port.is_some()),
         ..config::runner_config(vm, &sizes, (&disks, &media), settings, seed)?
     };
     if pod.rights.tap.is_some() && display_secret.is_none() {
@@ -187,6 +201,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         fetches,
         media,
         spice_port,
+        console_port,
         forwards,
     })
 }

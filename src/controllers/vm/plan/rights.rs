@@ -1,7 +1,7 @@
 //! (pure) Rights of a VM's pod beyond Pod Security `restricted`, and the feature that needs each.
 
 use crate::api::vm::diagnosis::Diagnosis;
-use crate::api::vm::{Forward, Machine, names};
+use crate::api::vm::{Forward, Machine};
 use crate::controllers::vm::plan::{invalid, protocol};
 use crate::settings::{self, DeviceAccess, Policy};
 
@@ -133,12 +133,13 @@ impl Rights {
         }
     }
 
-    /// The port of `/metrics`: the port of the VM, or 9180. The default is not used if the VM uses the port, or in the node's
+    /// A port of the runner: the port of the VM, or the default. The default is not used if the VM uses the port, or in the node's
     /// network, where it would be open to other hosts and could be in use by another VM.
-    pub(super) fn metrics_port(
+    pub(super) fn runner_port(
         &self,
         wanted: Option<i64>,
-        spice_port: Option<u16>,
+        default: u16,
+        others: [Option<u16>; 2],
         forwards: &[Forward],
     ) -> Option<u16> {
         if wanted.is_some() {
@@ -146,9 +147,9 @@ impl Rights {
                 .and_then(|port| u16::try_from(port).ok())
                 .filter(|_| !self.as_java_runner);
         }
-        let port = names::METRICS_PORT;
-        let is_forwarded = |f: &Forward| f.port == i32::from(port) && protocol(f.protocol) == "TCP";
-        let is_free = spice_port != Some(port) && !forwards.iter().any(is_forwarded);
-        (is_free && !self.host_network()).then_some(port)
+        let is_forwarded =
+            |f: &Forward| f.port == i32::from(default) && protocol(f.protocol) == "TCP";
+        let is_free = !others.contains(&Some(default)) && !forwards.iter().any(is_forwarded);
+        (is_free && !self.host_network()).then_some(default)
     }
 }

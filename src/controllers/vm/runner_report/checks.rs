@@ -3,7 +3,9 @@
 use crate::api::VmReportStatus;
 use crate::api::conditions::find;
 use crate::api::quantity::Bytes;
-use crate::api::report::{self, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text};
+use crate::api::report::{
+    self, CONSOLE_KEY_MAX, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text,
+};
 use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions::{self, ConditionReason};
 use crate::k8s::views::PodView;
@@ -44,6 +46,8 @@ pub(super) fn merged(
     present.boots = count(report.boots);
     present.resets = count(report.resets);
     present.console_connections = count(report.console_connections);
+    let key = plain_text(&report.console_key, CONSOLE_KEY_MAX);
+    present.console_key = Some(key).filter(|key| is_alive && !key.is_empty());
     present.osinfo = osinfo(&report.osinfo);
     present.conditions = conditions;
     present

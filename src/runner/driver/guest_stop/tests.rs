@@ -4,6 +4,7 @@ mod reports;
 mod tpm;
 
 use crate::api::runner::outcome::EndReason;
+use crate::pinned_tls::KeyPair;
 use crate::runner::driver::guest_stop::*;
 use crate::runner::driver::{Inbox, Setup, Tpm};
 use crate::runner::harden::FileAccess;
@@ -66,6 +67,7 @@ fn setup(dirs: Directories, monitor: UnixStream, acceleration: Acceleration) -> 
             config: Ok(None),
             password: Ok(None),
             certificate: [None; 3],
+            console_keys: Vec::new(),
         },
         type_is_alias: false,
         ticketing: false,
@@ -74,6 +76,7 @@ fn setup(dirs: Directories, monitor: UnixStream, acceleration: Acceleration) -> 
         monitor,
         line: UnixStream::from_std(line).unwrap(),
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
+        console_port: (0, KeyPair::generate().unwrap()),
         held_devices: Vec::new(),
         metrics: None,
         start: live::StartState {

@@ -92,6 +92,12 @@ pub fn cases() -> Vec<Case> {
             json!([1024, 9180, 65535]),
             json!([-1, 0, 80, 65536]),
         ),
+        case(
+            "spec.consolePort",
+            "1024 to 65535",
+            json!([1024, 9181, 65535]),
+            json!([-1, 0, 80, 65536]),
+        ),
         label("spec.loadBalancerService.labels{}"),
         case(
             "spec.cloudInit",

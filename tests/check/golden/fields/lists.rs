@@ -348,6 +348,14 @@ pub fn changes() -> Vec<Change> {
                 "/pod/spec/containers/0/ports/1/containerPort",
             ],
         ),
+        change(
+            "spec.consolePort",
+            json!(9282),
+            &[
+                "/config/consolePort",
+                "/pod/spec/containers/0/ports/2/containerPort",
+            ],
+        ),
         change("spec.vm.firmware", json!("bios"), &["/config/vm/firmware"]),
         change(
             "spec.vm.powerdownTimeout",
@@ -494,6 +502,7 @@ pub const OURS: &[&str] = &[
     "spec.vm.disks[].source",
     "spec.cloudInit.networkConfigFrom",
     "spec.cloudInit.userDataFrom",
+    "spec.consolePort",
     "spec.imagePullSecrets",
     "spec.metricsPort",
     "spec.podAnnotations",

@@ -90,6 +90,7 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
             config: Ok(Some(text)),
             password: Ok(None),
             certificate: [None; 3],
+            console_keys: Vec::new(),
         };
         rig.driver.files_changed(files);
         rig.driver.observed.config_problem.clone()
