@@ -14,6 +14,7 @@ mod storage;
 mod tpm;
 
 use crate::api::runner::outcome::Outcome;
+use crate::api::runner::viewer::{self, Answer};
 use crate::pinned_tls::{KeyPair, PublicKey};
 use crate::runner::agent::guest::GuestAgent;
 use crate::runner::agent::login::Desktop;
@@ -31,6 +32,7 @@ use crate::runner::state::{Action, Event, Phase, State};
 use crate::runner::status::{Announcement, Observed};
 use crate::runner::watch::ConfigFiles;
 use crate::runner::{console, metrics, screen};
+use futures::future::BoxFuture;
 use rustix::process::Signal as ProcessSignal;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -38,7 +40,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tpm::Tpm;
 
@@ -85,6 +87,8 @@ pub struct Setup {
     pub console: tokio::net::UnixListener,
     /// The port for web consoles, and the runner's key on it.
     pub console_port: (u16, KeyPair),
+    /// The SPICE display, if the VM has one.
+    pub display: Option<DisplayAccess>,
     /// Block devices, opened exclusively so that no other VM of this node opens them.
     pub held_devices: Vec<HeldDevice>,
     /// The port of `/metrics` and the values that the metrics need, if the port is configured.
@@ -142,6 +146,17 @@ struct Inbox {
 struct ViewerFunctions {
     monitor: Client,
     task_results: mpsc::UnboundedSender<TaskResult>,
+    display: Option<DisplayAccess>,
+    passwords: mpsc::Sender<live::PasswordRequest>,
+}
+
+/// Values for clients of the SPICE display.
+#[derive(Clone)]
+pub struct DisplayAccess {
+    /// Whether the display requires a password.
+    pub ticketing: bool,
+    /// The certificate authority in PEM, if the display is encrypted.
+    pub authority: Option<String>,
 }
 
 impl console::Functions for ViewerFunctions {
@@ -156,6 +171,39 @@ impl console::Functions for ViewerFunctions {
                 tracing::warn!("the runner cannot connect a client to the screen: {error}");
             }
         });
+    }
+
+    fn open_display(&self, valid_seconds: u32) -> BoxFuture<'static, Answer> {
+        let (display, passwords) = (self.display.clone(), self.passwords.clone());
+        Box::pin(async move {
+            let Some(DisplayAccess {
+                ticketing,
+                authority,
+            }) = display
+            else {
+                return Answer::NoDisplay;
+            };
+            let mut display = viewer::Display {
+                authority,
+                ..viewer::Display::default()
+            };
+            if ticketing {
+                let (answer, set) = oneshot::channel();
+                let request = live::PasswordRequest {
+                    valid_seconds,
+                    answer,
+                };
+                let sent = passwords.send(request).await;
+                let Some((password, valid_seconds)) =
+                    set.await.ok().flatten().filter(|_| sent.is_ok())
+                else {
+                    return Answer::PasswordNotSet;
+                };
+                display.password = Some(password);
+                display.valid_seconds = valid_seconds;
+            }
+            Answer::Display(display)
+        })
     }
 }
 
@@ -189,10 +237,12 @@ impl Driver {
         };
         let (desired_state, desired_receiver) = watch::channel(desired);
         let (progress, progress_inbox) = mpsc::unbounded_channel();
+        let (passwords, password_requests) = mpsc::channel(4);
         tokio::spawn(live::run(
             monitor.clone(),
             setup.start,
             desired_receiver,
+            password_requests,
             progress,
         ));
         let (console_keys, peers) = watch::channel(setup.files.console_keys.clone());
@@ -217,19 +267,17 @@ impl Driver {
             tell,
         ));
         let log = console::Log::default();
-        let functions: Arc<dyn console::Functions> = Arc::new(ViewerFunctions {
+        let functions = Arc::new(ViewerFunctions {
             monitor: monitor.clone(),
             task_results: task_results.clone(),
+            display: setup.display,
+            passwords,
         });
         let (number, key) = setup.console_port;
         let port = console::Port { number, key, peers };
-        tokio::spawn(console::serve_port(port, functions.clone()));
-        tokio::spawn(console::serve(
-            setup.line,
-            setup.console,
-            log.clone(),
-            functions,
-        ));
+        let (server, serving) = console::serve(setup.line, setup.console, log.clone(), functions);
+        tokio::spawn(console::serve_port(port, server));
+        tokio::spawn(serving);
         tracing::info!(
             ms_since_start = process_start.elapsed().as_millis() as u64,
             "the runner has started QEMU"

@@ -11,6 +11,7 @@ mod memory;
 mod password;
 
 pub use media::CdDrive;
+pub use password::PasswordRequest;
 
 use crate::runner::desired::DesiredState;
 use crate::runner::failure::Problem;
@@ -81,6 +82,7 @@ pub async fn run(
     client: Client,
     start: StartState,
     mut wishes: watch::Receiver<DesiredState>,
+    mut passwords: mpsc::Receiver<PasswordRequest>,
     progress: mpsc::UnboundedSender<Progress>,
 ) {
     let mut machine = LiveUpdater {
@@ -113,11 +115,19 @@ pub async fn run(
                 Some(FAILED_RETRY_DELAY)
             }
         };
-        let changed = match pause {
-            Some(pause) => tokio::time::timeout(pause, wishes.changed())
-                .await
-                .unwrap_or(Ok(())),
-            None => wishes.changed().await,
+        let elapsed = async {
+            match pause {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => std::future::pending().await,
+            }
+        };
+        let changed = tokio::select! {
+            changed = wishes.changed() => changed,
+            () = elapsed => Ok(()),
+            Some(request) = passwords.recv() => {
+                machine.set_one_time_password(desired.password.as_ref(), request).await;
+                Ok(())
+            }
         };
         if changed.is_err() {
             return;

@@ -9,12 +9,13 @@
 use crate::api::runner::config::CloudInit;
 use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::{EndReason, Outcome, TERMINATION_MESSAGE_PATH};
+use crate::api::runner::viewer::AUTHORITY_MAX;
 use crate::api::vm::conditions::ConditionReason;
 use crate::api::vm::names;
 use crate::pinned_tls::KeyPair;
 use crate::runner::agent::login::Desktop;
 use crate::runner::config::{self, RunnerConfig};
-use crate::runner::driver::{self, Setup};
+use crate::runner::driver::{self, DisplayAccess, Setup};
 use crate::runner::failure::{Failure, Problem};
 use crate::runner::harden::{self, FileAccess, RunnerPaths};
 use crate::runner::kvm::{self, KvmCheck};
@@ -304,6 +305,15 @@ fn start(
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
+    let authority = certificate
+        .as_ref()
+        .and_then(|files| std::fs::read_to_string(&files.authority).ok())
+        .filter(|authority| authority.len() <= AUTHORITY_MAX);
+    let spice = spec.vm.display.spice.as_ref();
+    let display = spice.map(|_| DisplayAccess {
+        ticketing,
+        authority,
+    });
     let HostFacts {
         acceleration,
         cd_images:
@@ -405,6 +415,7 @@ fn start(
             config.console_port.unwrap_or(names::CONSOLE_PORT),
             console_key,
         ),
+        display,
         held_devices,
         metrics: config.metrics_port.map(|port| (port, vm_metrics)),
         start: live::StartState {

@@ -30,7 +30,7 @@ const NOT_YET: &str =
     "the web console does not support this key yet, so it has no effect; it can remain in the file";
 
 /// Keys without effect, and the reason.
-const KEYS_WITHOUT_EFFECT: [(&str, &str); 8] = [
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 10] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
         "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \
@@ -38,7 +38,7 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 8] = [
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; remove the key, unless a web console of the Java VM-Operator reads this file",
+        "this key has no effect in the operator; remove the key, unless a web console reads this file",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",
@@ -62,7 +62,15 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 8] = [
         NOT_YET,
     ),
     (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector",
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmAccess.syncPreviewsFor",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmViewer.syncPreviewsFor",
+        NOT_YET,
+    ),
+    (
+        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmMgmt",
         NOT_YET,
     ),
 ];

@@ -11,6 +11,12 @@ use std::net::IpAddr;
 /// Maximum length of a user's name in bytes, as in a `VmAssignment`.
 pub const USER_NAME_MAX: usize = 253;
 
+/// Default time in seconds for which the password in a file for SPICE viewers is valid.
+const PASSWORD_VALIDITY: u32 = 30;
+
+/// Times in seconds for which such a password can be valid.
+const PASSWORD_VALIDITIES: std::ops::RangeInclusive<u64> = 1..=86_400;
+
 /// Costs of a bcrypt hash. A login with cost 14 needs about a second of processor time.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=14;
 
@@ -34,6 +40,44 @@ pub struct WebSettings {
 pub struct Controller {
     /// Namespace of the VMs. Default: the namespace of the console's pod.
     pub namespace: Option<String>,
+    /// Key `/Reconciler`.
+    #[serde(rename = "/Reconciler")]
+    pub reconciler: Reconciler,
+}
+
+/// Key `/Reconciler` of `/Controller`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Reconciler {
+    /// Key `/DisplaySecretReconciler`.
+    #[serde(rename = "/DisplaySecretReconciler")]
+    pub display_secret: DisplaySecret,
+}
+
+/// Key `/DisplaySecretReconciler`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DisplaySecret {
+    /// Time in seconds for which the password in a file for SPICE viewers is valid, as a number or as text, from 1 to 86400. Default: 30.
+    pub password_validity: Option<NumberOrText>,
+}
+
+/// A number, which the Java VM-Operator also reads from a text.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+pub enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl NumberOrText {
+    fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Text(text) => text.trim().parse().ok(),
+        }
+    }
 }
 
 /// Key `/GuiHttpServer`.
@@ -70,6 +114,64 @@ pub struct Console {
     /// Pages.
     #[serde(rename = "/RoleConletFilter")]
     pub pages: Pages,
+    /// Widgets of the Java VM-Operator's web console.
+    #[serde(rename = "/ComponentCollector")]
+    pub widgets: Widgets,
+}
+
+/// Key `/ComponentCollector`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Widgets {
+    /// Key `/VmAccess`. In earlier versions of the Java VM-Operator, its name is `/VmViewer`.
+    #[serde(rename = "/VmAccess", alias = "/VmViewer")]
+    pub access: VmAccess,
+}
+
+/// Key `/VmAccess`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VmAccess {
+    /// Display of VMs.
+    pub display_resource: DisplayResource,
+    /// Whether a SPICE viewer deletes the file after it has read it. Default: true.
+    pub delete_connection_file: Option<BoolOrText>,
+}
+
+/// Key `displayResource`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DisplayResource {
+    /// The address of the pod in files for SPICE viewers: `ipv4` (default) or `ipv6`. Without such an address, the file has another.
+    pub preferred_ip_version: IpVersion,
+}
+
+/// Version of the Internet Protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum IpVersion {
+    #[default]
+    IpV4,
+    IpV6,
+}
+
+/// A boolean, which the Java VM-Operator also reads from a text.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[allow(missing_docs)]
+pub enum BoolOrText {
+    Bool(bool),
+    Text(String),
+}
+
+/// Options of files for SPICE viewers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ViewerFiles {
+    /// Whether they have an IPv6 address of the pod, if it has one.
+    pub prefers_ipv6: bool,
+    /// Whether a viewer deletes the file after it has read it.
+    pub deletes_itself: bool,
 }
 
 /// Key `/LoginConlet`.
@@ -154,6 +256,31 @@ impl WebSettings {
             .as_ref()
     }
 
+    /// Time in seconds for which the password in a file for SPICE viewers is valid.
+    #[must_use]
+    pub fn password_validity(&self) -> u32 {
+        let configured = &self.controller.reconciler.display_secret.password_validity;
+        let number = configured.as_ref().and_then(NumberOrText::number);
+        number
+            .and_then(|number| u32::try_from(number).ok())
+            .unwrap_or(PASSWORD_VALIDITY)
+    }
+
+    /// Options of files for SPICE viewers.
+    #[must_use]
+    pub fn viewer_files(&self) -> ViewerFiles {
+        let access = &self.server.weblet.console.widgets.access;
+        let keeps = match &access.delete_connection_file {
+            Some(BoolOrText::Bool(deletes)) => !deletes,
+            Some(BoolOrText::Text(text)) => text.trim().eq_ignore_ascii_case("false"),
+            None => false,
+        };
+        ViewerFiles {
+            prefers_ipv6: access.display_resource.preferred_ip_version == IpVersion::IpV6,
+            deletes_itself: !keeps,
+        }
+    }
+
     /// The address of the client of a request from `peer`: of `forwarded`, which is the text of the header `X-Forwarded-For`, the
     /// last address that is no trusted proxy.
     #[must_use]
@@ -215,6 +342,16 @@ impl Section for WebSettings {
             let key = "/GuiHttpServer.trustedProxies".to_owned();
             return Some((key, "use networks such as 10.0.0.0/8, or addresses"));
         }
+        let validity = &self.controller.reconciler.display_secret.password_validity;
+        let is_allowed = |validity: &NumberOrText| {
+            let number = validity.number();
+            number.is_some_and(|number| PASSWORD_VALIDITIES.contains(&number))
+        };
+        if !validity.as_ref().is_none_or(is_allowed) {
+            let key =
+                "/Controller./Reconciler./DisplaySecretReconciler.passwordValidity".to_owned();
+            return Some((key, "use seconds from 1 to 86400"));
+        }
         let violation = first_violation(self.users());
         violation.map(|(key, next_step)| (format!("{USERS}{key}"), next_step))
     }
@@ -270,9 +407,11 @@ mod tests {
 
     fn parse(users: &str, more: &str) -> Result<(WebSettings, Vec<String>), String> {
         let text = format!(
-            "\"/Manager\":\n  \"/Controller\": {{namespace: vms, \"/Reconciler\": {{cpuOvercommit: 3}}}}\n  \
+            "\"/Manager\":\n  \"/Controller\": {{namespace: vms, \"/Reconciler\": {{cpuOvercommit: 3, \
+             \"/DisplaySecretReconciler\": {{passwordValidity: \"20\"}}}}}}\n  \
              \"/GuiSocketServer\": {{port: 8888}}\n  \"/GuiHttpServer\":\n    {more}\n    \"/ConsoleWeblet\":\n      \
-             \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/ComponentCollector\": {{}}\n        \
+             \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/ComponentCollector\": \
+             {{\"/VmViewer\": {{deleteConnectionFile: \"false\", displayResource: {{preferredIpVersion: ipv6}}, syncPreviewsFor: []}}}}\n        \
              \"/RoleConfigurator\": {{rolesByUser: {{alice: [admin], \"*\": [other]}}}}\n"
         );
         WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
@@ -289,7 +428,13 @@ mod tests {
         assert!(settings.user("alice").is_some() && settings.user("Alice").is_none());
         assert_eq!(settings.roles("alice"), BTreeSet::from(["admin", "other"]));
         assert_eq!(settings.roles("bob"), BTreeSet::from(["other"]));
-        let warned = ["ComponentCollector", "/GuiHttpServer.object"];
+        assert_eq!(settings.password_validity(), 20);
+        let expected = ViewerFiles {
+            prefers_ipv6: true,
+            deletes_itself: false,
+        };
+        assert_eq!(settings.viewer_files(), expected);
+        let warned = ["syncPreviewsFor", "/GuiHttpServer.object"];
         let has = |text: &str| warnings.iter().any(|warning| warning.contains(text));
         assert!(
             warnings.len() == 2 && warned.into_iter().all(has),

@@ -1,15 +1,19 @@
 //! Routes and headers.
 
+use crate::api::runner::viewer::{self, Function};
 use crate::k8s::registry::Stored;
 use crate::settings::web::WebSettings;
 use crate::web::logins::{Login, Rejected};
 use crate::web::rights::{Action, Capability, Viewer};
+use crate::web::runner::End;
 use crate::web::view::is_object_name;
-use crate::web::{Console, MANAGER, live, screen};
+use crate::web::viewer_file::{self, ViewerFile};
+use crate::web::{Console, MANAGER, live, relay, runner};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, Query, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -128,6 +132,8 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/live", get(live))
         .route("/api/v1/vms/{name}/actions", post(act))
         .route("/api/v1/vms/{name}/screen", get(screen))
+        .route("/api/v1/vms/{name}/serial", get(serial))
+        .route("/api/v1/vms/{name}/viewer-file", post(viewer_file))
         // The routes above need a login, which the layer adds to the request.
         .route_layer(require_login)
         .route("/api/v1/login", post(login))
@@ -359,23 +365,123 @@ struct ScreenQuery {
     take_over: bool,
 }
 
-async fn screen(
-    State(console): Shared,
-    Extension(login): Extension<Login>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Path(vm): Path<String>,
-    Query(ScreenQuery { take_over }): Query<ScreenQuery>,
+/// A request for a console of a VM.
+struct ConsoleRequest {
+    console: Arc<Console>,
+    login: Login,
+    vm: String,
+    client: IpAddr,
     headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+}
+
+impl FromRequestParts<Arc<Console>> for ConsoleRequest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Problem> {
+        let missing = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+        let login = parts.extensions.get::<Login>().cloned();
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().copied();
+        let (login, ConnectInfo(peer)) = login.zip(peer).ok_or_else(missing)?;
+        let Path(vm) = Path::from_request_parts(parts, console)
+            .await
+            .map_err(|_| missing())?;
+        Ok(Self {
+            console: console.clone(),
+            login,
+            vm,
+            client: client(&console.settings(), peer, &parts.headers),
+            headers: parts.headers.clone(),
+        })
+    }
+}
+
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
+
+async fn screen(
+    Query(ScreenQuery { take_over }): Query<ScreenQuery>,
+    request: ConsoleRequest,
+    upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let places = [&console.screens, &login.screens];
-    let (upgrade, permits) = socket(&headers, upgrade, places, screen::MESSAGE_MAX)?;
-    let requested = screen::Requested {
+    relayed(request, Function::Screen, take_over, upgrade)
+}
+
+async fn serial(request: ConsoleRequest, upgrade: Upgrade) -> Result<Response, Problem> {
+    relayed(request, Function::Serial, false, upgrade)
+}
+
+fn relayed(
+    request: ConsoleRequest,
+    function: Function,
+    take_over: bool,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let ConsoleRequest {
+        console,
+        login,
         vm,
+        client,
+        headers,
+    } = request;
+    let places = [&console.consoles, &login.consoles];
+    let (upgrade, permits) = socket(&headers, upgrade, places, runner::MESSAGE_MAX)?;
+    let requested = relay::Requested {
+        vm,
+        function,
         take_over,
-        client: client(&console.settings(), peer, &headers),
+        client,
     };
-    Ok(upgrade.on_upgrade(move |socket| screen::run(socket, console, login, requested, permits)))
+    Ok(upgrade.on_upgrade(move |socket| relay::run(socket, console, login, requested, permits)))
+}
+
+/// A password of the display, and the file for a SPICE viewer. Nothing of it is stored.
+async fn viewer_file(request: ConsoleRequest) -> Response {
+    let ConsoleRequest {
+        console,
+        login,
+        vm,
+        client,
+        ..
+    } = request;
+    let user = login.user.clone();
+    // A client that closes its connection does not prevent the log line.
+    let created = tokio::spawn(async move {
+        let created = create_viewer_file(&console, &login, &vm, client).await;
+        let end = created.as_ref().err();
+        tracing::info!(user = &*user, %client, vm, ?end, "file for a SPICE viewer");
+        created
+    });
+    match created.await {
+        Ok(Ok(file)) => Json(file).into_response(),
+        Ok(Err(end)) => (end.status(), Json(end)).into_response(),
+        Err(_) => Problem::new(StatusCode::BAD_GATEWAY, "ApiServer").into_response(),
+    }
+}
+
+async fn create_viewer_file(
+    console: &Console,
+    login: &Login,
+    name: &str,
+    client: IpAddr,
+) -> Result<ViewerFile, End> {
+    let settings = console.settings();
+    let (vm, may_take) = runner::permitted(console, login, name).await?;
+    let pod = runner::pod_of(console, &vm).await?;
+    let request = viewer::Request {
+        valid_seconds: settings.password_validity(),
+        ..viewer::Request::new(Function::Display, &login.user, client)
+    };
+    let answer = runner::open(console, &vm, &pod, &request).await?.1;
+    let viewer::Answer::Display(display) = answer else {
+        return Err(End::by_runner(answer, may_take));
+    };
+    let addresses: Vec<_> = runner::addresses_of(&pod).collect();
+    let port = runner::port_of(&pod, "spice").ok_or(End::NoDisplay)?;
+    let options = settings.viewer_files();
+    let spice = vm.spec.vm.display.spice.unwrap_or_default();
+    viewer_file::create(&spice, (&addresses, port), display, options).ok_or(End::NoDisplay)
 }
 
 #[derive(Deserialize)]

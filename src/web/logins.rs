@@ -57,8 +57,8 @@ pub struct Login {
     pub ended: CancellationToken,
     /// Pages with a live list.
     pub live: Arc<Semaphore>,
-    /// Pages with a screen.
-    pub screens: Arc<Semaphore>,
+    /// Pages with a screen or a serial console.
+    pub consoles: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -192,7 +192,7 @@ impl Logins {
             user: name.into(),
             ended: CancellationToken::new(),
             live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
-            screens: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
+            consoles: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
         };
         let now = Instant::now();
         let entry = Entry {

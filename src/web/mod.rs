@@ -1,4 +1,4 @@
-//! `vm-operator web`: the web console. Users see the VMs on which they have permissions, start and stop them, and see their screens.
+//! `vm-operator web`: the web console. Users see the VMs on which they have permissions, start and stop them, and use their consoles.
 //!
 //! | module | content |
 //! |---|---|
@@ -6,7 +6,9 @@
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `live` | the list of VMs on one page, by WebSocket |
-//! | `screen` | the screen of a VM on one page |
+//! | `relay` | the screen or the serial console of a VM on one page |
+//! | `viewer_file` (pure) | files for SPICE viewers |
+//! | `runner` | connections to the runners of VMs |
 //! | `keys` | the console's key for connections to runners |
 //! | `http` | routes and headers |
 //! | `server` | connections with their limits |
@@ -17,10 +19,12 @@ mod http;
 mod keys;
 mod live;
 mod logins;
+mod relay;
 mod rights;
-mod screen;
+mod runner;
 mod server;
 mod view;
+mod viewer_file;
 
 pub use http::{probes, router};
 pub use logins::{COST, PASSWORD_MAX};
@@ -52,11 +56,11 @@ pub const MANAGER: Manager = Manager {
 /// Pages with a live list at the same time.
 const LIVE_MAX: usize = 500;
 
-/// Pages with a live list of one login, and also the pages with a screen.
+/// Pages with a live list of one login, and also the pages with a console.
 const LIVE_OF_LOGIN_MAX: usize = 10;
 
-/// Screens at the same time.
-const SCREENS_MAX: usize = 200;
+/// Screens and serial consoles at the same time.
+const CONSOLES_MAX: usize = 200;
 
 /// Changes of VMs that a page can lag behind. After more, it gets the whole list.
 const LAG_MAX: usize = 1024;
@@ -71,7 +75,7 @@ pub struct Console {
     changes: broadcast::Sender<Change>,
     logins: Logins,
     live: Arc<Semaphore>,
-    screens: Arc<Semaphore>,
+    consoles: Arc<Semaphore>,
     /// The key for connections to runners, as soon as the console has it.
     keys: watch::Sender<Option<KeyPair>>,
 }
@@ -92,7 +96,7 @@ impl Console {
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
-            screens: Arc::new(Semaphore::new(SCREENS_MAX)),
+            consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
             keys: watch::Sender::new(None),
         })
     }

@@ -46,6 +46,22 @@ pub struct SpecView {
 pub struct MachineView {
     pub state: Option<State>,
     pub reset_request: Option<i64>,
+    pub display: DisplayView,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct DisplayView {
+    pub spice: Option<SpiceView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(missing_docs)]
+pub struct SpiceView {
+    pub server: Option<Box<str>>,
+    pub proxy_url: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

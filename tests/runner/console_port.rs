@@ -32,15 +32,12 @@ async fn open(
 }
 
 fn request(user: &str, take_over: bool) -> String {
-    let (user, client) = (user.to_owned(), "192.0.2.1".to_owned());
-    let open = Function::Screen;
-    let request = Request {
-        open,
-        user,
-        client,
+    let request = Request::new(Function::Screen, user, "192.0.2.1".parse().unwrap());
+    json!(Request {
         take_over,
-    };
-    json!(request).to_string()
+        ..request
+    })
+    .to_string()
 }
 
 /// The next message, which is not late. None at the end.
@@ -150,11 +147,10 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
         .unwrap();
     assert_eq!(next(&mut again).await, Some(Message::binary(vec![1, 1])));
     again.close(None).await.unwrap();
-    vm.logged("the user does not see the screen any more");
     vm.until("the screen is free", || {
         fixture
             .log()
-            .matches("not see the screen any more")
+            .matches("the connection of the user has ended")
             .count()
             .ge(&3)
             .then_some(())
@@ -178,4 +174,69 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
     sees_screen(&mut alice).await;
     vm.signal("-TERM");
     assert_eq!(answer(&mut alice).await, Answer::Ended);
+}
+
+#[tokio::test]
+async fn serial_console_begins_with_the_last_output_and_a_password_of_the_display_is_valid_once() {
+    let (fixture, api) = (Fixture::with_guest(), Api::start());
+    let own = KeyPair::generate().unwrap();
+    fixture.write("config/console-keys", &own.public().to_string());
+    fixture.write("config/display-password", "of the Secret");
+    fixture.write("config/password-expiry", "now");
+    let spice = json!({"spice": {"port": 5900}});
+    fixture.configure(&json!({"namespace": "ns"}), &json!({"display": spice}));
+    let vm = fixture.start_with_report(&api, "pod-uid");
+    vm.reaches("Booted");
+    let status = api.statuses().pop().unwrap();
+    let runner: PublicKey = status["status"]["consoleKey"]
+        .as_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let ask = async |function: Function| {
+        let request = Request::new(function, "alice", "192.0.2.1".parse().unwrap());
+        open(&fixture, (&own, &runner), json!(request).to_string())
+            .await
+            .unwrap()
+    };
+    let [mut one, mut two] = [ask(Function::Serial).await, ask(Function::Serial).await];
+    for page in [&mut one, &mut two] {
+        assert_eq!(answer(page).await, Answer::Connected);
+        let Some(Message::Binary(log)) = next(page).await else {
+            panic!("no output");
+        };
+        assert!(String::from_utf8_lossy(&log).contains("TINY"));
+    }
+    one.send(Message::binary(b"sh echo he''llo\n".to_vec()))
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    while !seen.contains("TINY sh hello") {
+        let Some(Message::Binary(bytes)) = next(&mut two).await else {
+            panic!("{seen}");
+        };
+        seen.push_str(&String::from_utf8_lossy(&bytes));
+    }
+
+    let password = async || match answer(&mut ask(Function::Display).await).await {
+        Answer::Display(display) => (display.password.unwrap(), display.valid_seconds),
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (password().await, password().await);
+    assert_eq!((first.0.len(), first.1), (24, Some(30)));
+    assert_ne!(first.0, second.0);
+    // A password of the Secret that remains valid is used as it is, also after one-time passwords.
+    fixture.write("config/password-expiry", "never");
+    let fixed = ("of the Secret".to_owned(), None);
+    let start = std::time::Instant::now();
+    while password().await != fixed {
+        assert!(start.elapsed() < LIMIT, "the password of the Secret");
+    }
+    assert!(!fixture.log().contains(&first.0) && !fixture.log().contains(&fixed.0));
+    let serial = |it: &serde_json::Value| it["status"]["displayPasswordSerial"].as_i64();
+    let reported = api.statuses().iter().filter_map(serial).max();
+    vm.until("reports of the passwords", || {
+        (api.statuses().iter().filter_map(serial).max() >= Some(3)).then_some(())
+    });
+    assert!(reported >= Some(1));
 }

@@ -5,9 +5,17 @@
 //! the function. A later [`Answer`] of the runner is the reason of the end.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::IpAddr;
 
-/// Maximum length in bytes of a [`Request`] and of an [`Answer`].
-pub const TEXT_MAX: usize = 2 << 10;
+/// Maximum length in bytes of a [`Request`].
+pub const REQUEST_MAX: usize = 2 << 10;
+
+/// Maximum length in bytes of an [`Answer`].
+pub const ANSWER_MAX: usize = 64 << 10;
+
+/// Maximum length in bytes of [`Display::authority`].
+pub const AUTHORITY_MAX: usize = 32 << 10;
 
 /// A runner ends a connection on which it has received nothing for this number of seconds. The console sends pings.
 pub const SILENCE_MAX_SECONDS: u64 = 60;
@@ -25,6 +33,27 @@ pub struct Request {
     /// Whether the user takes the function over from another user. Default: no.
     #[serde(default)]
     pub take_over: bool,
+    /// Seconds for which a one-time password of the display is valid. Default: 30.
+    #[serde(default = "default_validity")]
+    pub valid_seconds: u32,
+}
+
+impl Request {
+    /// A request that takes nothing over.
+    #[must_use]
+    pub fn new(open: Function, user: &str, client: IpAddr) -> Self {
+        Self {
+            open,
+            user: user.to_owned(),
+            client: client.to_string(),
+            take_over: false,
+            valid_seconds: default_validity(),
+        }
+    }
+}
+
+fn default_validity() -> u32 {
+    30
 }
 
 /// A function of a VM. Unknown ones are an error, so that a later console can try a function of an earlier runner.
@@ -33,6 +62,28 @@ pub struct Request {
 pub enum Function {
     /// The screen, by the protocol of VNC without authentication.
     Screen,
+    /// The serial console. The last output of the guest comes first.
+    Serial,
+    /// A password of the SPICE display. The answer is [`Answer::Display`].
+    Display,
+}
+
+/// The SPICE display.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Display {
+    /// The password. None if the display requires none.
+    pub password: Option<String>,
+    /// Seconds for which the password is valid. None if it does not expire soon.
+    pub valid_seconds: Option<u32>,
+    /// The certificate authority in PEM, if the display is encrypted.
+    pub authority: Option<String>,
+}
+
+impl fmt::Debug for Display {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Display(valid for {:?} s)", self.valid_seconds)
+    }
 }
 
 /// A message of the runner.
@@ -57,4 +108,10 @@ pub enum Answer {
     Ended,
     /// The runner does not have it.
     Unsupported,
+    /// The VM has no SPICE display.
+    NoDisplay,
+    /// QEMU has not set the password.
+    PasswordNotSet,
+    /// The display, with a password that QEMU has confirmed.
+    Display(Display),
 }

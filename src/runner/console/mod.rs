@@ -1,7 +1,7 @@
 //! (io) The serial console: sends the guest's output to all viewers and their input to the guest,
 //! and stores the end of the output.
 //!
-//! A viewer connects to a socket in the runtime directory and sends one line: `attach`, `log`, `vnc` or
+//! The web console connects by [`port`]. A local viewer connects to a socket in the runtime directory and sends one line: `attach`, `log`, `vnc` or
 //! `off`. To `off`, the runner replies `off`, and powers the VM off after the client has disconnected. After `vnc`, QEMU
 //! gets the connection: it shows the screen to the VNC client at the other end.
 //!
@@ -14,6 +14,8 @@ mod port;
 pub use attach::{attach, log, power_off, vnc};
 pub use port::{Port, serve as serve_port};
 
+use crate::api::runner::viewer::Answer;
+use futures::future::BoxFuture;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,6 +26,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc};
 use tokio_util::bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 /// Size of the stored output in bytes.
 const LOG_SIZE_MAX: usize = 64 << 10;
@@ -45,6 +48,8 @@ pub trait Functions: Send + Sync + 'static {
     fn power_off(&self);
     /// Shows the screen to the VNC client at that socket.
     fn show_screen(&self, client: OwnedFd);
+    /// The SPICE display, with a password that is valid for that number of seconds.
+    fn open_display(&self, valid_seconds: u32) -> BoxFuture<'static, Answer>;
 }
 
 /// The last part of the guest's output since its boot.
@@ -57,12 +62,21 @@ impl Log {
         self.with_buffer(VecDeque::clear);
     }
 
-    fn push(&self, bytes: &[u8]) {
+    /// Stores the bytes and sends them to the viewers.
+    fn push(&self, bytes: &[u8], viewers: &broadcast::Sender<Bytes>) {
         self.with_buffer(|kept| {
             kept.extend(bytes);
             let surplus = kept.len().saturating_sub(LOG_SIZE_MAX);
             kept.drain(..surplus);
+            if viewers.receiver_count() > 0 {
+                let _ = viewers.send(Bytes::copy_from_slice(bytes));
+            }
         });
+    }
+
+    /// The stored output, and all output after it.
+    fn follow(&self, viewers: &broadcast::Sender<Bytes>) -> (Vec<u8>, broadcast::Receiver<Bytes>) {
+        self.with_buffer(|kept| (kept.iter().copied().collect(), viewers.subscribe()))
     }
 
     fn content(&self) -> Vec<u8> {
@@ -76,45 +90,49 @@ impl Log {
 
 /// Handles that a viewer's connection needs.
 #[derive(Clone)]
-struct ConsoleServer {
+pub struct ConsoleServer {
     output: broadcast::Sender<Bytes>,
     input: mpsc::Sender<Bytes>,
     log: Log,
     functions: Arc<dyn Functions>,
+    /// Is cancelled when QEMU closes the serial line.
+    ended: CancellationToken,
 }
 
-/// Serves the console until QEMU closes the serial line.
-pub async fn serve(
+/// A console for that serial line, and the task that serves it until QEMU closes the line.
+pub fn serve(
     line: UnixStream,
     listener: UnixListener,
     log: Log,
     functions: Arc<dyn Functions>,
-) {
+) -> (ConsoleServer, impl Future<Output = ()> + Send + 'static) {
     let (reader, writer) = line.into_split();
     let (output, _) = broadcast::channel(64);
     let (input, typed) = mpsc::channel(16);
-    tokio::spawn(write(writer, typed));
+    let ended = CancellationToken::new();
     let server = ConsoleServer {
         output: output.clone(),
         input,
         log: log.clone(),
         functions,
+        ended: ended.clone(),
     };
-    let accept = accept(listener, server);
-    tokio::select! {
-        () = read(reader, output, log) => {}
-        () = accept => {}
-    }
+    let accept = accept(listener, server.clone());
+    let serving = async move {
+        tokio::spawn(write(writer, typed));
+        tokio::select! {
+            () = read(reader, output, log) => {}
+            () = accept => {}
+        }
+        ended.cancel();
+    };
+    (server, serving)
 }
 
 async fn read(mut line: OwnedReadHalf, output: broadcast::Sender<Bytes>, log: Log) {
     let mut buffer = [0; 4096];
     while let Ok(n @ 1..) = line.read(&mut buffer).await {
-        let bytes = buffer.get(..n).unwrap_or_default();
-        log.push(bytes);
-        if output.receiver_count() > 0 {
-            let _ = output.send(Bytes::copy_from_slice(bytes));
-        }
+        log.push(buffer.get(..n).unwrap_or_default(), &output);
     }
 }
 
@@ -152,7 +170,7 @@ async fn serve_viewer(mut stream: UnixStream, server: ConsoleServer) -> io::Resu
     }
     match request.as_slice() {
         LOG => stream.write_all(&server.log.content()).await,
-        ATTACH => attach_viewer(stream, server.output.subscribe(), server.input).await,
+        ATTACH => attach_viewer(stream, server).await,
         VNC => {
             let client = stream.into_std()?;
             server.functions.show_screen(client.into());
@@ -169,16 +187,15 @@ async fn serve_viewer(mut stream: UnixStream, server: ConsoleServer) -> io::Resu
     }
 }
 
-async fn attach_viewer(
-    stream: UnixStream,
-    mut output: broadcast::Receiver<Bytes>,
-    input: mpsc::Sender<Bytes>,
-) -> io::Result<()> {
+async fn attach_viewer(stream: UnixStream, server: ConsoleServer) -> io::Result<()> {
+    let (input, mut output) = (server.input, server.output.subscribe());
     let (mut reader, mut writer) = stream.into_split();
     let mut buffer = [0; 1024];
     let mut typing = true;
     loop {
         tokio::select! {
+            // The last output comes before the end.
+            biased;
             bytes = output.recv() => match bytes {
                 Ok(bytes) => writer.write_all(&bytes).await?,
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
@@ -191,6 +208,7 @@ async fn attach_viewer(
                     let _ = input.send(bytes).await;
                 }
             },
+            () = server.ended.cancelled() => return Ok(()),
         }
     }
 }
@@ -216,6 +234,10 @@ mod tests {
         }
 
         fn show_screen(&self, _: OwnedFd) {}
+
+        fn open_display(&self, _: u32) -> BoxFuture<'static, Answer> {
+            Box::pin(async { Answer::NoDisplay })
+        }
     }
 
     fn rig() -> Rig {
@@ -225,12 +247,9 @@ mod tests {
         let log = Log::default();
         let is_off = Arc::new(AtomicBool::new(false));
         let off = is_off.clone();
-        tokio::spawn(serve(
-            line,
-            UnixListener::bind(&path).unwrap(),
-            log.clone(),
-            Arc::new(Switch(off)),
-        ));
+        let listener = UnixListener::bind(&path).unwrap();
+        let (_, serving) = serve(line, listener, log.clone(), Arc::new(Switch(off)));
+        tokio::spawn(serving);
         Rig {
             guest,
             path,
@@ -332,10 +351,12 @@ mod tests {
 
     #[test]
     fn only_the_last_of_the_output_is_kept() {
-        let log = Log::default();
-        log.push(&vec![b'a'; LOG_SIZE_MAX]);
-        log.push(b"the end");
-        let content = log.content();
+        let (log, viewers) = (Log::default(), broadcast::channel(4).0);
+        log.push(&vec![b'a'; LOG_SIZE_MAX], &viewers);
+        log.push(b"the end", &viewers);
+        let (content, mut next) = log.follow(&viewers);
+        log.push(b".", &viewers);
+        assert_eq!(next.try_recv().unwrap(), ".");
         assert_eq!(content.len(), LOG_SIZE_MAX);
         assert!(content.ends_with(b"the end"));
     }

@@ -3,10 +3,10 @@
 //! The port is open as long as the configuration directory has keys of web consoles. Only they can connect. One user at a time has
 //! the screen.
 
-use crate::api::runner::viewer::{Answer, Function, Request, SILENCE_MAX_SECONDS, TEXT_MAX};
+use crate::api::runner::viewer::{Answer, Function, REQUEST_MAX, Request, SILENCE_MAX_SECONDS};
 use crate::k8s::client::connect;
 use crate::pinned_tls::{Accepted, KeyPair, PublicKey, acceptor};
-use crate::runner::console::Functions;
+use crate::runner::console::{ConsoleServer, Functions};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use std::io;
@@ -16,13 +16,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
 use tokio_tungstenite::{WebSocketStream, accept_async_with_config};
-use tokio_util::bytes::BytesMut;
+use tokio_util::bytes::{Bytes, BytesMut};
 
 /// Time from the connection to the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,7 +52,7 @@ pub struct Port {
 }
 
 /// Serves until the process exits. After a change of the keys, all consoles must connect again.
-pub async fn serve(mut port: Port, functions: Arc<dyn Functions>) {
+pub async fn serve(mut port: Port, console: ConsoleServer) {
     let screen = Arc::new(Screen::default());
     loop {
         let peers = port.peers.borrow_and_update().clone();
@@ -59,7 +60,7 @@ pub async fn serve(mut port: Port, functions: Arc<dyn Functions>) {
             if peers.is_empty() {
                 return std::future::pending().await;
             }
-            accept(port.number, &port.key, peers, &screen, &functions).await
+            accept(port.number, &port.key, peers, &screen, &console).await
         };
         tokio::select! {
             Err(error) = serving => {
@@ -82,7 +83,7 @@ async fn accept(
     key: &KeyPair,
     peers: Vec<PublicKey>,
     screen: &Arc<Screen>,
-    functions: &Arc<dyn Functions>,
+    console: &ConsoleServer,
 ) -> io::Result<()> {
     let tls = acceptor(key, peers).map_err(io::Error::other)?;
     let listener: TcpListener = connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await?;
@@ -104,14 +105,12 @@ async fn accept(
             },
             Some(_) = connections.join_next() => continue,
         };
-        let (tls, screen, functions) = (tls.clone(), screen.clone(), functions.clone());
+        let (tls, screen, console) = (tls.clone(), screen.clone(), console.clone());
         connections.spawn(async move {
             let request = timeout(REQUEST_TIMEOUT, receive_request(&tls, stream)).await;
             drop(permit);
             match request {
-                Ok(Ok((socket, request))) => {
-                    show_screen(socket, request, &screen, &*functions).await
-                }
+                Ok(Ok((socket, request))) => answer(socket, request, &screen, &console).await,
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "a connection to the port of the console has failed")
                 }
@@ -137,39 +136,38 @@ async fn receive_request(
     let mut socket = accept_async_with_config(stream, Some(limits)).await?;
     let first = socket.next().await;
     let text = match first.ok_or(tungstenite::Error::ConnectionClosed)?? {
-        Message::Text(text) if text.len() <= TEXT_MAX => text,
+        Message::Text(text) if text.len() <= REQUEST_MAX => text,
         _ => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
     };
     Ok((socket, serde_json::from_str(&text).ok()))
 }
 
-async fn show_screen(
+/// Carries out the request, and closes the connection with the last answer.
+async fn answer(
     mut socket: Socket,
     request: Option<Request>,
     screen: &Arc<Screen>,
-    functions: &dyn Functions,
+    console: &ConsoleServer,
 ) {
     let answer = match request {
-        Some(
-            request @ Request {
-                open: Function::Screen,
-                ..
-            },
-        ) => match screen.enter(&request) {
-            Ok(viewer) => {
-                let (user, client) = (&request.user, &request.client);
-                tracing::info!(user, client, "a user sees the screen");
-                let end = relay_screen(&mut socket, viewer, functions).await;
-                tracing::info!(
-                    user,
-                    client,
-                    ?end,
-                    "the user does not see the screen any more"
-                );
-                end
-            }
-            Err(answer) => Some(answer),
-        },
+        Some(request) => {
+            let (user, client, function) = (&request.user, &request.client, request.open);
+            tracing::info!(
+                user,
+                client,
+                ?function,
+                "a user connects by the web console"
+            );
+            let end = open(&mut socket, &request, screen, console).await;
+            tracing::info!(
+                user,
+                client,
+                ?function,
+                ?end,
+                "the connection of the user has ended"
+            );
+            end
+        }
         None => Some(Answer::Unsupported),
     };
     let close = async {
@@ -181,6 +179,23 @@ async fn show_screen(
         Ok::<_, tungstenite::Error>(())
     };
     drop(timeout(END_TIMEOUT, close).await);
+}
+
+/// Returns the last answer, or none if the console has ended the connection.
+async fn open(
+    socket: &mut Socket,
+    request: &Request,
+    screen: &Arc<Screen>,
+    console: &ConsoleServer,
+) -> Option<Answer> {
+    match request.open {
+        Function::Screen => match screen.enter(request) {
+            Ok(viewer) => relay_screen(socket, viewer, &*console.functions).await,
+            Err(answer) => Some(answer),
+        },
+        Function::Serial => relay_serial(socket, console).await,
+        Function::Display => Some(console.functions.open_display(request.valid_seconds).await),
+    }
 }
 
 fn text(answer: &Answer) -> Message {
@@ -235,6 +250,48 @@ async fn send_screen(
                 .await
                 .ok()?,
             _ => return Some(Answer::Ended),
+        }
+    }
+}
+
+/// Connects the console with the serial line. Several consoles can be connected at once.
+async fn relay_serial(socket: &mut Socket, console: &ConsoleServer) -> Option<Answer> {
+    let (log, output) = console.log.follow(&console.output);
+    socket.send(text(&Answer::Connected)).await.ok()?;
+    socket.send(Message::Binary(log.into())).await.ok()?;
+    let (to_console, from_console) = socket.split();
+    tokio::select! {
+        () = type_input(from_console, &console.input) => None,
+        () = send_output(output, to_console) => None,
+        () = console.ended.cancelled() => Some(Answer::Ended),
+    }
+}
+
+/// Sends what the user types to the guest, until the console has ended the connection.
+async fn type_input(mut console: SplitStream<&mut Socket>, guest: &mpsc::Sender<Bytes>) {
+    while let Ok(Some(Ok(message))) = timeout(SILENCE_MAX, console.next()).await {
+        match message {
+            Message::Binary(bytes) => drop(guest.send(bytes).await),
+            Message::Close(_) => return,
+            _ => {}
+        }
+    }
+}
+
+/// Sends the guest's output, until the console has ended the connection. A console that reads too slowly loses output.
+async fn send_output(
+    mut guest: broadcast::Receiver<Bytes>,
+    mut console: SplitSink<&mut Socket, Message>,
+) {
+    loop {
+        match guest.recv().await {
+            Ok(bytes) => {
+                if console.send(Message::Binary(bytes)).await.is_err() {
+                    return;
+                }
+            }
+            Err(RecvError::Lagged(_)) => {}
+            Err(RecvError::Closed) => return,
         }
     }
 }

@@ -46,6 +46,18 @@ impl DisplayPassword {
     }
 }
 
+impl DisplayPassword {
+    /// Whether the password is valid until that time in seconds since 1970. A relative expiry does not count, because the time of its
+    /// beginning is not known.
+    pub fn is_valid_at(&self, time: u64) -> bool {
+        match self.valid_expiry() {
+            Some(EXPIRY_NEVER) => true,
+            Some(end) => end.parse().is_ok_and(|end: u64| end >= time) && !end.starts_with('+'),
+            None => false,
+        }
+    }
+}
+
 /// Expiries that are not numbers.
 pub const EXPIRY_NOW: &str = "now";
 const EXPIRY_NEVER: &str = "never";

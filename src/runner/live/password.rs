@@ -8,6 +8,11 @@ use crate::runner::desired::display_password::{self, DisplayPassword, EXPIRY_NOW
 use crate::runner::failure::Problem;
 use crate::runner::live::{LiveUpdater, Progress};
 use crate::runner::qmp::{Command, Error};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use ring::rand::SecureRandom;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
 
 /// The state of the display's password.
 #[derive(Default)]
@@ -16,6 +21,16 @@ pub(super) struct PasswordState {
     applied: Option<DisplayPassword>,
     /// The password that QEMU rejected, or that is invalid: it is tried once.
     rejected: Option<DisplayPassword>,
+    /// Whether QEMU has a one-time password instead, until the Secret changes.
+    is_replaced: bool,
+}
+
+/// A request for a password of the display.
+pub struct PasswordRequest {
+    /// Seconds for which a one-time password is valid.
+    pub valid_seconds: u32,
+    /// Gets the password, and the seconds for which it is valid if it is a one-time password. None if QEMU has not set it.
+    pub answer: oneshot::Sender<Option<(String, Option<u32>)>>,
 }
 
 impl LiveUpdater {
@@ -29,7 +44,10 @@ impl LiveUpdater {
         else {
             return Ok(());
         };
-        match display_password::commands(Some(password), self.display.applied.as_ref()) {
+        let applied = self.display.applied.as_ref();
+        // A changed Secret replaces a one-time password.
+        let present = applied.filter(|applied| !self.display.is_replaced || *applied == password);
+        match display_password::commands(Some(password), present) {
             Some(commands) if commands.is_empty() => self.settle_password(None, None),
             Some(commands) => self.set_password(password, commands).await?,
             None => {
@@ -48,13 +66,65 @@ impl LiveUpdater {
         Ok(())
     }
 
+    /// Answers with the password of the Secret, if it is valid for longer. Otherwise sets a one-time password, as the Java VM-Operator
+    /// does.
+    pub(super) async fn set_one_time_password(
+        &mut self,
+        of_secret: Option<&DisplayPassword>,
+        PasswordRequest {
+            valid_seconds,
+            answer,
+        }: PasswordRequest,
+    ) {
+        let applied = self
+            .display
+            .applied
+            .as_ref()
+            .filter(|_| !self.display.is_replaced);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let end = now.unwrap_or_default().as_secs() + u64::from(valid_seconds);
+        let lasting =
+            of_secret.filter(|password| Some(*password) == applied && password.is_valid_at(end));
+        if let Some(password) = lasting {
+            let _ = answer.send(Some((password.text.clone(), None)));
+            return;
+        }
+        let mut random = [0; 16];
+        if ring::rand::SystemRandom::new().fill(&mut random).is_err() {
+            return;
+        }
+        let password = BASE64.encode(random);
+        self.display.is_replaced = true;
+        let set = async {
+            let client = &self.client;
+            client.execute(Command::set_password(&password)).await?;
+            let expiry = format!("+{valid_seconds}");
+            client.execute(Command::expire_password(&expiry)).await
+        };
+        let password = match set.await {
+            Ok(_) => {
+                let _ = self.progress.send(Progress::PasswordSet);
+                Some((password, Some(valid_seconds)))
+            }
+            Err(error) => {
+                tracing::warn!("QEMU has not set a one-time password of the display: {error}");
+                // It may have the password, with the expiry of the previous one.
+                let expiry = Command::expire_password(EXPIRY_NOW);
+                drop(self.client.execute(expiry).await);
+                None
+            }
+        };
+        let _ = answer.send(password);
+    }
+
     /// Runs the commands for a password. If QEMU does not answer one, all are run again.
     async fn set_password(
         &mut self,
         password: &DisplayPassword,
         commands: Vec<Command>,
     ) -> Result<(), Error> {
-        let before = self.display.applied.take();
+        let is_replaced = std::mem::take(&mut self.display.is_replaced);
+        let before = self.display.applied.take().filter(|_| !is_replaced);
         let is_new = before
             .as_ref()
             .is_none_or(|before| before.text != password.text);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 
 /// Longest time for what takes milliseconds, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -23,6 +24,7 @@ struct Rig {
     dir: tempfile::TempDir,
     peer: Peer,
     wishes: watch::Sender<DesiredState>,
+    passwords: mpsc::Sender<PasswordRequest>,
     progress: mpsc::UnboundedReceiver<Progress>,
 }
 
@@ -46,11 +48,13 @@ async fn rig_with(first: DesiredState, find: FindImage) -> Rig {
         reset: Some(3),
         emulated: true,
     };
-    tokio::spawn(run(client, start, wish, sender));
+    let (passwords, requests) = mpsc::channel(1);
+    tokio::spawn(run(client, start, wish, requests, sender));
     Rig {
         dir,
         peer,
         wishes,
+        passwords,
         progress,
     }
 }

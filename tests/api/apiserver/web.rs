@@ -226,6 +226,8 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
         ("GET", "/api/v1/session"),
         ("GET", "/api/v1/live"),
         ("GET", "/api/v1/vms/vm/screen"),
+        ("GET", "/api/v1/vms/vm/serial"),
+        ("POST", "/api/v1/vms/vm/viewer-file"),
         ("POST", "/api/v1/active"),
         ("POST", "/api/v1/vms/vm/actions"),
         ("GET", "/api/v1/unknown"),

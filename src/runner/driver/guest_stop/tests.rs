@@ -77,6 +77,7 @@ fn setup(dirs: Directories, monitor: UnixStream, acceleration: Acceleration) -> 
         line: UnixStream::from_std(line).unwrap(),
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
         console_port: (0, KeyPair::generate().unwrap()),
+        display: None,
         held_devices: Vec::new(),
         metrics: None,
         start: live::StartState {

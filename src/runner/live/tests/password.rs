@@ -166,3 +166,51 @@ async fn a_password_whose_end_cannot_be_used_is_not_set() {
         assert_eq!(play(&mut rig, "expire_password").await, [], "{expiry}");
     }
 }
+
+/// Requests a password for a viewer, and returns it with the commands that QEMU got.
+async fn request(rig: &mut Rig, refused: &str) -> (Option<(String, Option<u32>)>, Vec<String>) {
+    let (answer, password) = oneshot::channel();
+    let request = PasswordRequest {
+        valid_seconds: 30,
+        answer,
+    };
+    rig.passwords.send(request).await.unwrap();
+    let commands = play(rig, refused).await.into_iter();
+    let values = commands.flat_map(|(_, arguments)| {
+        let value = arguments.get("time").or(arguments.get("password"));
+        value.and_then(Value::as_str).map(str::to_owned)
+    });
+    let values = values.collect();
+    (password.await.unwrap(), values)
+}
+
+#[tokio::test]
+async fn one_time_password_is_new_for_each_request_until_the_secret_changes() {
+    let mut first = desired(1);
+    first.password = password("secret", Some("now"));
+    let mut rig = rig(first).await;
+    play(&mut rig, "").await;
+    let (one, commands) = request(&mut rig, "").await;
+    let one = one.unwrap();
+    assert_eq!(
+        (one.1, commands),
+        (Some(30), vec![one.0.clone(), "+30".to_owned()])
+    );
+    let (two, _) = request(&mut rig, "").await;
+    assert_ne!(two.unwrap().0, one.0);
+    // A rejected password is valid for nobody, and the previous one does not get more time.
+    let (none, commands) = request(&mut rig, "set_password").await;
+    assert_eq!(
+        (none, commands.last().map(String::as_str)),
+        (None, Some("now"))
+    );
+    // An unchanged Secret does not replace it, and a changed one does.
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    assert_eq!(play(&mut rig, "").await, []);
+    rig.wishes
+        .send_modify(|desired| desired.password = password("secret", None));
+    assert_eq!(play(&mut rig, "").await.len(), 2, "password and expiry");
+    // It remains valid for longer than a one-time password.
+    let fixed = Some(("secret".to_owned(), None));
+    assert_eq!(request(&mut rig, "").await, (fixed, vec![]));
+}

@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::server::TlsStream;
 use tokio_tungstenite::accept_async;
-use vm_operator::api::runner::viewer::{Answer, Request};
+use vm_operator::api::runner::viewer::{Answer, Display, Function, Request};
 use vm_operator::pinned_tls::{KeyPair, acceptor};
 
 type Viewer = WebSocketStream<TlsStream<TcpStream>>;
@@ -37,7 +37,7 @@ impl Runner {
         );
         let owner = world.vms().get(vm).await.unwrap().metadata.uid;
         let owner = json!([{"apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": vm, "uid": owner, "controller": true}]);
-        let ports = json!([{"name": "console", "containerPort": port}]);
+        let ports = json!([{"name": "console", "containerPort": port}, {"name": "spice", "containerPort": 5900}]);
         let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
             "seccompProfile": {"type": "RuntimeDefault"}});
         let containers =
@@ -266,5 +266,57 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     assert_eq!(next(&mut page).await, Err(4401));
     while let Some(Ok(_)) = viewer.next().await {}
     let log = console.log();
-    assert_eq!(log.matches("screen opened").count(), 5, "{log}");
+    assert_eq!(log.matches("\"opened\"").count(), 5, "{log}");
+}
+
+#[tokio::test]
+async fn serial_console_and_file_for_a_spice_viewer_need_the_same_right() {
+    let console = Console::start("web-serial").await;
+    let runner = Runner::start(&console, "vm").await;
+    let alice = console.login("alice", "").await;
+    let file = async || {
+        let path = "/api/v1/vms/vm/viewer-file";
+        let (code, _, body) = console.send("POST", path, &alice, "{}").await;
+        (code, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    assert_eq!(file().await, (403, json!({"reason": "NotPermitted"})));
+    let mut page = console.page(&alice, "vms/vm/serial").await;
+    assert_eq!(next(&mut page).await, Ok(json!({"reason": "NotPermitted"})));
+    permit(&console, "alice", json!(["accessConsole"])).await;
+
+    let display = Display {
+        password: Some("one-time".to_owned()),
+        valid_seconds: Some(30),
+        authority: None,
+    };
+    let expected = json!({"file": "[virt-viewer]\ntype=spice\nhost=127.0.0.1\nport=5900\npassword=one-time\ndelete-this-file=1\n",
+        "host": "127.0.0.1", "port": 5900, "password": "one-time", "validSeconds": 30});
+    for (reply, code, expected) in [
+        (Answer::Display(display), 200, expected),
+        (
+            Answer::PasswordNotSet,
+            502,
+            json!({"reason": "PasswordNotSet"}),
+        ),
+        (Answer::NoDisplay, 409, json!({"reason": "NoDisplay"})),
+    ] {
+        let runner = async {
+            let (mut viewer, request) = runner.accept().await;
+            assert_eq!(
+                (request.open, request.user.as_str()),
+                (Function::Display, "alice")
+            );
+            answer(&mut viewer, &reply).await;
+        };
+        assert_eq!(tokio::join!(file(), runner).0, (code, expected));
+    }
+    assert!(!console.log().contains("one-time"), "{}", console.log());
+
+    let page = console.page(&alice, "vms/vm/serial");
+    let (mut page, (mut viewer, request)) = tokio::join!(page, runner.accept());
+    assert_eq!(request.open, Function::Serial);
+    answer(&mut viewer, &Answer::Connected).await;
+    assert_eq!(next(&mut page).await, Ok(json!({"connected": true})));
+    answer(&mut viewer, &Answer::Ended).await;
+    assert_eq!(next(&mut page).await, Ok(json!({"reason": "Ended"})));
 }
