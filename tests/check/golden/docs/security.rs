@@ -185,7 +185,7 @@ const CLAIMS: &[Claim] = &[
         Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
     ),
     (
-        "read each pod whose name",
+        "read each pod by its name",
         Err("the verbs and names in `deploy/web/role.yaml`"),
     ),
     (
