@@ -41,6 +41,8 @@ const CLAIMS: &[Claim] = &[
         Ok(&[
             "account_of_the_console_changes_only_the_fields_of_its_actions",
             "actions_need_a_login_a_permission_and_a_page_of_the_console",
+            "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
+            "open_screen_ends_with_the_right_the_login_or_the_runner",
         ]),
     ),
     (
@@ -103,6 +105,14 @@ const CLAIMS: &[Claim] = &[
         Ok(&["two_operators_with_vms_of_the_same_name_leave_each_other_alone"]),
     ),
     (
+        "Only a web console with a known key",
+        Ok(&[
+            "peers_connect_only_if_each_has_the_key_that_the_other_knows",
+            "screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key",
+            "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
+        ]),
+    ),
+    (
         "write the report of its own pod",
         Ok(&[
             "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
@@ -123,6 +133,10 @@ const CLAIMS: &[Claim] = &[
             "neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone",
             "no_vm_gets_a_pod_that_is_not_restricted",
         ]),
+    ),
+    (
+        "show users of its screen",
+        Ok(&["screen_needs_a_right_and_the_own_pod_of_a_running_vm"]),
     ),
     (
         "send to the network like",
@@ -150,6 +164,33 @@ const CLAIMS: &[Claim] = &[
             "the_report_of_a_pod_that_was_deleted_by_force_is_ignored",
             "status_follows_the_report_of_the_present_pod_after_any_sequence",
         ]),
+    ),
+    (
+        "private key in the Secret `vm-web-keys`",
+        Ok(&[
+            "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
+            "screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key",
+        ]),
+    ),
+    (
+        "private key in the memory of the runner",
+        Ok(&[
+            "screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key",
+            "status_follows_the_report_of_the_present_pod_after_any_sequence",
+        ]),
+    ),
+    ("see the screens and use the keyboards", Err(CONSEQUENCE)),
+    (
+        "read all VMs, and change five fields",
+        Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
+    ),
+    (
+        "read each pod by its name",
+        Err("the verbs and names in `deploy/web/role.yaml`"),
+    ),
+    (
+        "take the private key",
+        Ok(&["screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key"]),
     ),
     (
         "a VM with `tap` networks",
@@ -209,6 +250,10 @@ const CLAIMS: &[Claim] = &[
             "a_display_without_a_password_is_not_open_on_the_nodes_address",
             "a_display_that_should_ask_for_a_password_never_comes_up_open",
         ]),
+    ),
+    (
+        "The port of `spec.consolePort`",
+        Ok(&["screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key"]),
     ),
     (
         "The ports are ports of the node",
