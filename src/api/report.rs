@@ -4,10 +4,10 @@
 //! its report, and the operator copies checked fields into the status of the VM. A runner needs no permission for VMs,
 //! and cannot learn of other VMs: an API server can answer a patch with the patched object.
 //!
-//! All fields are limited, so that a report has at most 8 KiB.
+//! All fields are limited, so that a report has at most 10 KiB.
 
 use crate::api::vm::conditions;
-use crate::api::vm::{names, without_nulls};
+use crate::api::vm::{ConsoleConnection, names, without_nulls};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
@@ -28,7 +28,11 @@ pub const OSINFO_NAME_MAX: usize = 32;
 /// Maximum length of the text of an entry of `osinfo`, in bytes.
 pub const OSINFO_TEXT_MAX: usize = 128;
 /// Maximum length of the name of a user, in bytes.
-pub const USER_MAX: usize = 128;
+pub const USER_MAX: usize = 253;
+/// Maximum number of connected users in a report.
+pub const CONSOLES_MAX: usize = 4;
+/// Maximum length of the address of a client, in bytes.
+pub const HOST_MAX: usize = 64;
 /// Maximum length of the key of the port for web consoles, in bytes.
 pub const CONSOLE_KEY_MAX: usize = 128;
 /// Maximum length of the message of a condition, in bytes.
@@ -90,12 +94,12 @@ pub struct VmReportStatus {
         inner(length(max = 39), regex(pattern = r"^[0-9A-Fa-f.:]+$"))
     )]
     pub guest_ips: Vec<String>,
-    /// Host of the connected SPICE client. Empty if no client is connected.
+    /// Address of the connected SPICE client, or else of the newest browser. Empty if no client is connected.
     #[schemars(length(max = 64), regex(pattern = r"^[0-9A-Za-z.:%_-]*$"))]
     pub console_client: String,
     /// User that the desktop agent has logged in to the guest.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 128), regex(pattern = r"^[^\x00-\x1f]*$"))]
+    #[schemars(length(max = 253), regex(pattern = r"^[^\x00-\x1f]*$"))]
     pub logged_in_user: Option<String>,
     /// Number of times that the display's password has changed; -1 if the display has no password.
     pub display_password_serial: i64,
@@ -109,9 +113,13 @@ pub struct VmReportStatus {
     /// Number of resets of the guest since the start of the VM's pod, including reboots by the guest.
     #[schemars(range(min = 0))]
     pub resets: i64,
-    /// Number of connections of SPICE clients since the start of the VM's pod.
+    /// Number of connections of SPICE clients and of consoles in browsers since the start of the VM's pod.
     #[schemars(range(min = 0))]
     pub console_connections: i64,
+    /// Connected users, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub consoles: Vec<ConsoleConnection>,
     /// Public key of the runner on the pod's port `console`: a SubjectPublicKeyInfo in base64. Web consoles connect to no runner
     /// with another key.
     #[schemars(length(max = 128), regex(pattern = r"^[0-9A-Za-z+/=]*$"))]
@@ -193,6 +201,9 @@ fn limit_status(status: &mut JSONSchemaProps) {
          (has(self.osinfo) ? self.osinfo.map(name, size(bytes(self.osinfo[name]))).sum() : 0) + \
          (has(self.loggedInUser) ? size(bytes(self.loggedInUser)) : 0) <= {TEXTS_MAX}"
     );
+    let users = format!(
+        "!has(self.consoles) || self.consoles.all(console, size(bytes(console.user)) <= {USER_MAX})"
+    );
     let names = format!(
         "!has(self.osinfo) || self.osinfo.all(name, size(bytes(name)) <= {OSINFO_NAME_MAX})"
     );
@@ -211,6 +222,10 @@ fn limit_status(status: &mut JSONSchemaProps) {
             format!(
                 "each key of osinfo must have at most {OSINFO_NAME_MAX} bytes; omit entries with longer keys"
             ),
+        ),
+        rule(
+            users,
+            format!("each user of consoles must have at most {USER_MAX} bytes; shorten the names"),
         ),
     ];
     status.x_kubernetes_validations = Some(rules.into_iter().flatten().collect());

@@ -15,6 +15,7 @@ mod tpm;
 
 use crate::api::runner::outcome::Outcome;
 use crate::api::runner::viewer::{self, Answer};
+use crate::api::vm::ConsoleConnection;
 use crate::pinned_tls::{KeyPair, PublicKey};
 use crate::runner::agent::guest::GuestAgent;
 use crate::runner::agent::login::Desktop;
@@ -58,6 +59,10 @@ enum TaskResult {
     QemuSilent(bool),
     Desktop(Desktop),
     TpmCheckDue,
+    /// The users of the web console that are connected.
+    Viewers(Vec<ConsoleConnection>),
+    /// The user of the web console that gets a password of the display.
+    SpiceUser(String),
 }
 
 /// Values that `start` passes to the driver.
@@ -85,6 +90,8 @@ pub struct Setup {
     pub line: tokio::net::UnixStream,
     /// The console's socket.
     pub console: tokio::net::UnixListener,
+    /// UID of the pod.
+    pub pod: Option<String>,
     /// The port for web consoles, and the runner's key on it.
     pub console_port: (u16, KeyPair),
     /// The SPICE display, if the VM has one.
@@ -173,7 +180,15 @@ impl console::Functions for ViewerFunctions {
         });
     }
 
-    fn open_display(&self, valid_seconds: u32) -> BoxFuture<'static, Answer> {
+    fn report(&self, viewers: Vec<ConsoleConnection>) {
+        drop(self.task_results.send(TaskResult::Viewers(viewers)));
+    }
+
+    fn open_display(&self, user: &str, valid_seconds: u32) -> BoxFuture<'static, Answer> {
+        drop(
+            self.task_results
+                .send(TaskResult::SpiceUser(user.to_owned())),
+        );
         let (display, passwords) = (self.display.clone(), self.passwords.clone());
         Box::pin(async move {
             let Some(DisplayAccess {
@@ -274,7 +289,13 @@ impl Driver {
             passwords,
         });
         let (number, key) = setup.console_port;
-        let port = console::Port { number, key, peers };
+        let pod = setup.pod;
+        let port = console::Port {
+            number,
+            pod,
+            key,
+            peers,
+        };
         let (server, serving) = console::serve(setup.line, setup.console, log.clone(), functions);
         tokio::spawn(console::serve_port(port, server));
         tokio::spawn(serving);

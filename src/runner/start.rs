@@ -34,6 +34,7 @@ use crate::runner::taps;
 use crate::runner::watch::ConfigFiles;
 use crate::runner::{cpu_model, metrics, qemu, seed};
 use crate::sys::tap::Tap;
+use k8s_openapi::jiff::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -416,6 +417,7 @@ fn start(
             console_key,
         ),
         display,
+        pod: std::env::var(names::ENV_POD_UID).ok(),
         held_devices,
         metrics: config.metrics_port.map(|port| (port, vm_metrics)),
         start: live::StartState {
@@ -520,6 +522,9 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         console_connections: 0,
         qemu_silent: false,
         console_key: String::new(),
+        viewers: Vec::new(),
+        spice_user: String::new(),
+        spice_since: Timestamp::UNIX_EPOCH,
     }
 }
 

@@ -6,13 +6,15 @@ mod report;
 use crate::api::quantity::Bytes;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
+use crate::api::vm::{ConsoleConnection, ConsoleProtocol};
 use crate::runner::agent::login::Desktop;
 use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::state::Phase;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
 
 /// The VM of the reported status.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +88,11 @@ pub struct Observed {
     pub qemu_silent: bool,
     /// Public key of the port for web consoles.
     pub console_key: String,
+    /// Users of the web console that are connected, the newest first.
+    pub viewers: Vec<ConsoleConnection>,
+    /// The newest user that got a password of the display from the web console, and the time of the SPICE client's connection.
+    pub spice_user: String,
+    pub spice_since: Timestamp,
 }
 
 /// The reason why a configuration is not in effect.
@@ -103,6 +110,28 @@ impl Observed {
             self.phase,
             Phase::Booting | Phase::Booted | Phase::Terminating
         )
+    }
+
+    /// Address of the SPICE client, or else of the newest browser.
+    fn client(&self) -> Option<&str> {
+        let spice = self.console.as_ref().map(|(host, _)| host.as_str());
+        spice.or_else(|| Some(self.viewers.first()?.client.as_str()))
+    }
+
+    /// The connected users, the newest first.
+    fn consoles(&self) -> Vec<ConsoleConnection> {
+        let spice = self.console.as_ref().map(|(host, _)| ConsoleConnection {
+            user: self.spice_user.clone(),
+            client: host.clone(),
+            protocol: ConsoleProtocol::Spice,
+            since: Time(self.spice_since),
+        });
+        let mut all: Vec<_> = spice
+            .into_iter()
+            .chain(self.viewers.iter().cloned())
+            .collect();
+        all.sort_by_key(|console| Reverse(console.since.0));
+        all
     }
 
     /// The conditions that the runner reports. Those that the Java VM-Operator does not have exist
@@ -126,8 +155,8 @@ impl Observed {
             ),
         ];
         let stopped = (ConditionReason::VmStopped, "the VM is not running");
-        let console = match (&self.console, self.is_running()) {
-            (Some((host, _)), true) => wanted(
+        let console = match (self.client(), self.is_running()) {
+            (Some(host), true) => wanted(
                 conditions::CONSOLE_CONNECTED,
                 true,
                 ConditionReason::Connected,
@@ -176,7 +205,7 @@ impl Observed {
             "runnerVersion": env!("CARGO_PKG_VERSION"),
             "cpus": if self.phase == Phase::Stopped { 0 } else { self.guest_cpus.unwrap_or(self.cpus) },
             "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
-            "consoleClient": self.console.as_ref().filter(|_| runs).map_or("", |(host, _)| host),
+            "consoleClient": self.client().filter(|_| runs).unwrap_or_default(),
             "displayPasswordSerial": self.password_serial,
             "conditions": conditions,
         });

@@ -3,7 +3,7 @@
 use crate::api::runner::viewer::{self, Function};
 use crate::k8s::registry::Stored;
 use crate::settings::web::WebSettings;
-use crate::web::logins::{Login, Rejected};
+use crate::web::logins::{Login, Rejected, places};
 use crate::web::rights::{Action, Capability, Viewer};
 use crate::web::runner::End;
 use crate::web::view::is_object_name;
@@ -30,7 +30,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::csrf::{CsrfLayer, ProtectionError};
 use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -47,6 +46,9 @@ const MESSAGE_MAX: usize = 1 << 10;
 
 /// Buffer of a connection for messages from a page, which sends almost none.
 const READ_BUFFER: usize = 4 << 10;
+
+/// Maximum size of a list that a page has not read yet, with answers to its pings.
+const UNSENT_MAX: usize = 64 << 20;
 
 /// Maximum time of a request, its body included. Requests to the API server have shorter time-outs of their own.
 const REQUEST_MAX: Duration = Duration::from_secs(40);
@@ -322,40 +324,33 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
     origin.is_some_and(|(_, authority)| Some(authority) == text(header::HOST))
 }
 
-/// The WebSocket of a page, with its place among those of all pages and of this login.
+/// The WebSocket of a page.
 fn socket(
     headers: &HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-    places: [&Arc<Semaphore>; 2],
-    message_max: usize,
-) -> Result<
-    (
-        WebSocketUpgrade,
-        (OwnedSemaphorePermit, OwnedSemaphorePermit),
-    ),
-    Problem,
-> {
+    upgrade: Upgrade,
+    (message_max, unsent_max): (usize, usize),
+) -> Result<WebSocketUpgrade, Problem> {
     if !is_same_origin(headers) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
     }
-    let busy = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
-    let [of_all, of_login] = places.map(|place| place.clone().try_acquire_owned().map_err(busy));
     let upgrade = upgrade?
         .read_buffer_size(READ_BUFFER)
+        .max_write_buffer_size(unsent_max);
+    Ok(upgrade
         .max_message_size(message_max)
-        .max_frame_size(message_max);
-    Ok((upgrade, (of_all?, of_login?)))
+        .max_frame_size(message_max))
 }
 
 async fn live(
     State(console): Shared,
     Extension(login): Extension<Login>,
     headers: HeaderMap,
-    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let places = [&console.live, &login.live];
-    let (upgrade, permits) = socket(&headers, upgrade, places, MESSAGE_MAX)?;
-    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, permits)))
+    let upgrade = socket(&headers, upgrade, (MESSAGE_MAX, UNSENT_MAX))?;
+    let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
+    let places = places(&console.live, &login.live).ok_or_else(busy)?;
+    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, places)))
 }
 
 #[derive(Deserialize)]
@@ -425,15 +420,15 @@ fn relayed(
         client,
         headers,
     } = request;
-    let places = [&console.consoles, &login.consoles];
-    let (upgrade, permits) = socket(&headers, upgrade, places, runner::MESSAGE_MAX)?;
+    let limits = (runner::MESSAGE_MAX, runner::UNSENT_MAX);
+    let upgrade = socket(&headers, upgrade, limits)?;
     let requested = relay::Requested {
         vm,
         function,
         take_over,
         client,
     };
-    Ok(upgrade.on_upgrade(move |socket| relay::run(socket, console, login, requested, permits)))
+    Ok(upgrade.on_upgrade(move |socket| relay::run(socket, console, login, requested)))
 }
 
 /// A password of the display, and the file for a SPICE viewer. Nothing of it is stored.
@@ -469,9 +464,10 @@ async fn create_viewer_file(
     let settings = console.settings();
     let (vm, may_take) = runner::permitted(console, login, name).await?;
     let pod = runner::pod_of(console, &vm).await?;
+    let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let request = viewer::Request {
         valid_seconds: settings.password_validity(),
-        ..viewer::Request::new(Function::Display, &login.user, client)
+        ..viewer::Request::new(pod_uid, Function::Display, &login.user, client)
     };
     let answer = runner::open(console, &vm, &pod, &request).await?.1;
     let viewer::Answer::Display(display) = answer else {

@@ -5,7 +5,7 @@ use crate::k8s::registry::Stored;
 use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
-use crate::web::logins::Login;
+use crate::web::logins::{Login, Places};
 use crate::web::rights::Viewer;
 use crate::web::view::Row;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
@@ -13,7 +13,6 @@ use serde::Serialize;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -94,13 +93,8 @@ fn text(update: &Update<'_>) -> Message {
     Message::Text(serde_json::to_string(update).unwrap_or_default().into())
 }
 
-/// Serves the list until the page closes it or the login ends. The permits are those of the page.
-pub async fn run(
-    mut socket: WebSocket,
-    console: Arc<Console>,
-    login: Login,
-    permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-) {
+/// Serves the list until the page closes it or the login ends. The places are those of the page.
+pub async fn run(mut socket: WebSocket, console: Arc<Console>, login: Login, places: Places) {
     let ended = login.ended.clone();
     let frame = tokio::select! {
         () = ended.cancelled() => Some(CloseFrame { code: LOGIN_ENDED, reason: "".into() }),
@@ -109,7 +103,7 @@ pub async fn run(
     if let Some(frame) = frame {
         close(&mut socket, frame).await;
     }
-    drop(permits);
+    drop(places);
 }
 
 /// Closes the connection, and waits for the answer of the page: if the answer arrives after the end of the connection, the kernel

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 /// A login ends after this time.
@@ -59,6 +59,16 @@ pub struct Login {
     pub live: Arc<Semaphore>,
     /// Pages with a screen or a serial console.
     pub consoles: Arc<Semaphore>,
+}
+
+/// The places of a page among those of all pages and of its login.
+pub type Places = (OwnedSemaphorePermit, OwnedSemaphorePermit);
+
+/// Places for a page, if there are any.
+#[must_use]
+pub fn places(of_all: &Arc<Semaphore>, of_login: &Arc<Semaphore>) -> Option<Places> {
+    let place = |places: &Arc<Semaphore>| places.clone().try_acquire_owned().ok();
+    place(of_all).zip(place(of_login))
 }
 
 struct Entry {

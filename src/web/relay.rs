@@ -6,7 +6,7 @@ use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::live::{LOGIN_ENDED, PING_INTERVAL, SILENCE_MAX, close};
-use crate::web::logins::Login;
+use crate::web::logins::{Login, Places, places};
 use crate::web::rights::Viewer;
 use crate::web::runner::{CONNECT_TIMEOUT, End, Runner, open, permitted, pod_of, read_answer};
 use crate::web::view::{Refusal, VmView};
@@ -18,8 +18,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::sync::{broadcast, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_tungstenite::tungstenite;
 
 /// Runners end connections without messages.
@@ -43,23 +43,13 @@ struct Shown {
     uid: Option<String>,
 }
 
-/// Shows the screen until the page, the runner or the VM ends, or until the user loses the right or the login. The permits are those
-/// of the page.
-pub async fn run(
-    mut socket: WebSocket,
-    console: Arc<Console>,
-    login: Login,
-    requested: Requested,
-    permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-) {
-    let Requested { vm, client, .. } = &requested;
-    let user = &*login.user;
+/// Relays until the page, the runner or the VM ends, or until the user loses the right or the login.
+pub async fn run(mut socket: WebSocket, console: Arc<Console>, login: Login, requested: Requested) {
     let ended = login.ended.clone();
     let end = tokio::select! {
         () = ended.cancelled() => Err(LOGIN_ENDED),
         end = show(&mut socket, &console, &login, &requested) => end,
     };
-    tracing::info!(user, %client, vm, function = ?requested.function, ?end, "ended");
     let code = match end {
         Ok(None) => close_code::NORMAL,
         Ok(Some(end)) => {
@@ -78,7 +68,6 @@ pub async fn run(
         },
     )
     .await;
-    drop(permits);
 }
 
 /// Returns the reason of the end, none if the page has ended the connection, or a close code.
@@ -88,16 +77,29 @@ async fn show(
     login: &Login,
     requested: &Requested,
 ) -> Result<Option<End>, u16> {
-    let (user, client, name) = (&*login.user, requested.client, &*requested.vm);
     // Before the rights are read, so that no later change is missed.
     let lost = console.changes.subscribe();
     let mut settings = console.settings.clone();
     settings.mark_unchanged();
-    let (vm, runner, may_take) = match begin(console, login, requested).await {
-        Ok(begun) => begun,
-        Err(end) => return Ok(Some(end)),
+    let (user, client, function) = (&*login.user, requested.client, requested.function);
+    let opened = match begin(console, login, requested).await {
+        Ok(opened) => opened,
+        Err(end) => {
+            if end == End::NotPermitted {
+                tracing::info!(user, %client, vm = requested.vm, ?function, "rejected");
+            }
+            return Ok(Some(end));
+        }
     };
-    tracing::info!(user, %client, vm = name, function = ?requested.function, take_over = requested.take_over, "opened");
+    let Opened {
+        vm,
+        runner,
+        may_take,
+        take_over,
+        places,
+    } = opened;
+    let name = vm.name();
+    tracing::info!(user, %client, vm = name, ?function, take_over, "opened");
     let connected = Message::Text(r#"{"connected":true}"#.into());
     if socket.send(connected).await.is_err() {
         return Ok(None);
@@ -106,27 +108,43 @@ async fn show(
         key: ObjectKey::of(&vm),
         uid: vm.uid(),
     };
-    tokio::select! {
+    let end = tokio::select! {
         end = relay(socket, runner, console, login, may_take) => end,
         end = right_lost(console, login, lost, settings, &shown) => Ok(Some(end)),
-    }
+    };
+    tracing::info!(user, %client, vm = name, ?function, ?end, "ended");
+    drop(places);
+    end
 }
 
-/// The VM and its runner, which has opened the function, and whether the user may take it from others.
-async fn begin(
-    console: &Console,
-    login: &Login,
-    requested: &Requested,
-) -> Result<(VmView, Runner, bool), End> {
+/// A connection to the runner of a VM.
+struct Opened {
+    vm: VmView,
+    runner: Runner,
+    /// Whether the user may take the screen from others, and takes it.
+    may_take: bool,
+    take_over: bool,
+    places: Places,
+}
+
+async fn begin(console: &Console, login: &Login, requested: &Requested) -> Result<Opened, End> {
     let (vm, may_take) = permitted(console, login, &requested.vm).await?;
+    let places = places(&console.consoles, &login.consoles).ok_or(End::Busy)?;
     let take_over = requested.take_over && may_take;
+    let pod = pod_of(console, &vm).await?;
+    let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let request = Request {
         take_over,
-        ..Request::new(requested.function, &login.user, requested.client)
+        ..Request::new(pod_uid, requested.function, &login.user, requested.client)
     };
-    let pod = pod_of(console, &vm).await?;
     match open(console, &vm, &pod, &request).await? {
-        (runner, Answer::Connected) => Ok((vm, runner, may_take)),
+        (runner, Answer::Connected) => Ok(Opened {
+            vm,
+            runner,
+            may_take,
+            take_over,
+            places,
+        }),
         (_, answer) => Err(End::by_runner(answer, may_take)),
     }
 }
@@ -198,14 +216,18 @@ async fn send_input(
 ) {
     let mut pings = interval(RUNNER_PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut heard = Instant::now();
     loop {
         let message = tokio::select! {
             // The page answers pings.
-            received = timeout(SILENCE_MAX, page.next()) => match received {
-                Ok(Some(Ok(Message::Binary(bytes)))) => tungstenite::Message::Binary(bytes),
-                Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) | Err(_) => return,
-                Ok(Some(Ok(_))) => continue,
-            },
+            received = timeout_at(heard + SILENCE_MAX, page.next()) => {
+                heard = Instant::now();
+                match received {
+                    Ok(Some(Ok(Message::Binary(bytes)))) => tungstenite::Message::Binary(bytes),
+                    Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) | Err(_) => return,
+                    Ok(Some(Ok(_))) => continue,
+                }
+            }
             _ = pings.tick() => tungstenite::Message::Ping(Vec::new().into()),
         };
         if runner.send(message).await.is_err() {

@@ -26,6 +26,12 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 /// Maximum size of a message from a runner or a page. Pages send keys, movements and the content of a clipboard.
 pub const MESSAGE_MAX: usize = 1 << 20;
 
+/// Maximum size of data that a slow peer has not read yet, with answers to its pings.
+pub const UNSENT_MAX: usize = 4 << 20;
+
+/// Size of the buffer for data of a runner.
+const READ_BUFFER: usize = 64 << 10;
+
 /// Time for the connection to a runner and its answer.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,6 +51,10 @@ pub enum End {
     LoginPending,
     /// The VM was started without a port for consoles.
     Unsupported,
+    /// A pool has assigned the VM to another user.
+    Assigned {
+        user: String,
+    },
     InUse {
         user: String,
         may_take: bool,
@@ -57,6 +67,7 @@ pub enum End {
     PasswordNotSet,
     Unreachable,
     ApiServer,
+    Busy,
     RightLost,
     Ended,
 }
@@ -68,6 +79,7 @@ impl From<Refusal> for End {
             Refusal::NotPermitted => Self::NotPermitted,
             Refusal::NotRunning => Self::NotRunning,
             Refusal::LoginPending => Self::LoginPending,
+            Refusal::Assigned(user) => Self::Assigned { user },
             Refusal::InUse(user) => Self::InUse {
                 user,
                 may_take: false,
@@ -207,6 +219,8 @@ async fn connect(
     let _ = set_tcp_user_timeout(&stream, UNREAD_MAX);
     let stream = pinned_tls::connect(&own, key, stream).await?;
     let limits = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .max_write_buffer_size(UNSENT_MAX)
         .max_message_size(Some(MESSAGE_MAX))
         .max_frame_size(Some(MESSAGE_MAX));
     let url = "ws://runner/";

@@ -2,6 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions;
+use crate::api::vm::ConsoleProtocol;
 use crate::api::vm::conditions::{
     CONSOLE_CONNECTED, ConditionReason, READY, RUNNING, USER_LOGGED_IN,
 };
@@ -73,9 +74,18 @@ pub struct StatusView {
     #[serde(rename = "osinfo", deserialize_with = "read_system")]
     pub system: Option<Box<str>>,
     pub console_user: String,
+    pub consoles: Box<[ConsoleView]>,
     pub logged_in_user: Option<Box<str>>,
     pub console_key: Option<Box<str>>,
     pub assignment: AssignmentView,
+}
+
+/// A user that is connected to a console of the VM.
+#[derive(Clone, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct ConsoleView {
+    pub user: Box<str>,
+    pub protocol: ConsoleProtocol,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -147,7 +157,9 @@ pub enum Refusal {
     NotRunning,
     /// The user is not logged in to the guest yet.
     LoginPending,
-    /// Another user has the VM or its console.
+    /// A pool has assigned the VM to another user.
+    Assigned(String),
+    /// Another user is connected to the SPICE display.
     InUse(String),
 }
 
@@ -180,22 +192,32 @@ impl VmView {
         if rights.include(Grant::TakeConsole) {
             return Ok(true);
         }
-        let is_viewer = |user: &str| user == viewer.user();
-        if conditions::is_true(&status.conditions, CONSOLE_CONNECTED)
-            && !is_viewer(&status.console_user)
-        {
-            return Err(Refusal::InUse(shortened(&status.console_user).to_owned()));
+        let others = status
+            .consoles
+            .iter()
+            .filter(|console| console.protocol != ConsoleProtocol::Serial);
+        let others = others.map(|console| &*console.user);
+        // Other runners report the connection only, and front ends its user.
+        let is_connected = status.consoles.is_empty()
+            && conditions::is_true(&status.conditions, CONSOLE_CONNECTED);
+        let mut others = others.chain(is_connected.then_some(&*status.console_user));
+        if let Some(user) = others.find(|user| !user.is_empty() && *user != viewer.user()) {
+            return Err(Refusal::InUse(shortened(user).to_owned()));
         }
-        let login = conditions::find(&status.conditions, USER_LOGGED_IN);
-        let not_requested = ConditionReason::NotRequested.as_str();
-        let is_login_requested = login.is_none_or(|login| login.reason != not_requested);
-        if is_login_requested && !status.logged_in_user.as_deref().is_some_and(is_viewer) {
+        if self.requests_login() && status.logged_in_user.as_deref() != Some(viewer.user()) {
             return Err(Refusal::LoginPending);
         }
         Ok(false)
     }
 
-    /// Whether the viewer may continue to see the screen. A logout from the guest does not end it.
+    /// Whether the desktop agent logs a user in to the guest.
+    fn requests_login(&self) -> bool {
+        let login = conditions::find(&self.status.conditions, USER_LOGGED_IN);
+        let not_requested = ConditionReason::NotRequested.as_str();
+        login.is_none_or(|login| login.reason != not_requested)
+    }
+
+    /// Whether the viewer may continue to see the screen. A logout from the guest does not end it, but the login of another user does.
     ///
     /// # Errors
     /// The viewer may not.
@@ -209,11 +231,14 @@ impl VmView {
         if !conditions::is_true(&self.status.conditions, RUNNING) {
             return Err(Refusal::NotRunning);
         }
-        let holder = self.status.assignment.user.as_deref();
-        match holder
-            .filter(|holder| *holder != viewer.user() && !rights.include(Grant::TakeConsole))
-        {
-            Some(holder) => Err(Refusal::InUse(shortened(holder).to_owned())),
+        let is_other = |user: &&str| *user != viewer.user() && !rights.include(Grant::TakeConsole);
+        let status = &self.status;
+        if let Some(holder) = status.assignment.user.as_deref().filter(is_other) {
+            return Err(Refusal::Assigned(shortened(holder).to_owned()));
+        }
+        let logged_in = status.logged_in_user.as_deref();
+        match logged_in.filter(is_other).filter(|_| self.requests_login()) {
+            Some(_) => Err(Refusal::LoginPending),
             None => Ok(()),
         }
     }

@@ -1,6 +1,6 @@
 //! The port of the runner for the web console, which the test plays.
 
-use crate::api::Api;
+use crate::api::{Api, condition};
 use crate::fixture::{Fixture, LIMIT};
 use futures::{SinkExt, StreamExt};
 use serde_json::json;
@@ -32,7 +32,12 @@ async fn open(
 }
 
 fn request(user: &str, take_over: bool) -> String {
-    let request = Request::new(Function::Screen, user, "192.0.2.1".parse().unwrap());
+    let request = Request::new(
+        "pod-uid",
+        Function::Screen,
+        user,
+        "192.0.2.1".parse().unwrap(),
+    );
     json!(Request {
         take_over,
         ..request
@@ -104,19 +109,26 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
             .await
             .is_err()
     );
-    for (unknown, expected) in [
-        (
-            r#"{"open":"printer","user":"alice","client":""}"#.to_owned(),
-            Some(Answer::Unsupported),
-        ),
+    let unknown = request("alice", false).replace("screen", "printer");
+    let of_other_pod = request("alice", false).replace("pod-uid", "other");
+    for (request, expected) in [
+        (unknown, Some(Answer::Unsupported)),
+        (of_other_pod, None),
         ("x".repeat(3000), None),
     ] {
-        let mut page = open(&fixture, console, unknown).await.unwrap();
+        let mut page = open(&fixture, console, request).await.unwrap();
         match expected {
             Some(expected) => assert_eq!(answer(&mut page).await, expected),
             None => assert_eq!(next(&mut page).await, None),
         }
     }
+    // Connections that send no request do not keep others away.
+    let idle: Vec<_> = (0..40)
+        .map(|_| fixture.network.connect(PORT).unwrap())
+        .collect();
+    let mut page = open(&fixture, console, "{}".to_owned()).await.unwrap();
+    assert_eq!(answer(&mut page).await, Answer::Unsupported);
+    drop(idle);
 
     let user = |name: &str| name.to_owned();
     let mut bob = open(&fixture, console, request("bob", false))
@@ -135,6 +147,14 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
         Answer::TakenOver { user: user("bob") }
     );
     assert_eq!(next(&mut alice).await, None);
+    let reported = |user: &str| {
+        let status = api.statuses().pop()?;
+        let is_connected = condition(&status, "ConsoleConnected")["status"] == "True";
+        let newest = &status["status"]["consoles"][0];
+        let expected = (newest["user"] == user, newest["protocol"] == "Screen");
+        (is_connected && expected == (true, true)).then_some(())
+    };
+    vm.until("a report of the user", || reported("bob"));
     let mut again = open(&fixture, console, request("bob", false))
         .await
         .unwrap();
@@ -194,7 +214,7 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
         .parse()
         .unwrap();
     let ask = async |function: Function| {
-        let request = Request::new(function, "alice", "192.0.2.1".parse().unwrap());
+        let request = Request::new("pod-uid", function, "alice", "192.0.2.1".parse().unwrap());
         open(&fixture, (&own, &runner), json!(request).to_string())
             .await
             .unwrap()

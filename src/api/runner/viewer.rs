@@ -24,6 +24,9 @@ pub const SILENCE_MAX_SECONDS: u64 = 60;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
+    /// UID of the pod. A runner in another pod answers nothing: a runner under the control of an attacker can forward connections to
+    /// another one, but not change this.
+    pub pod: String,
     /// The function of the VM.
     pub open: Function,
     /// Name of the user.
@@ -41,8 +44,9 @@ pub struct Request {
 impl Request {
     /// A request that takes nothing over.
     #[must_use]
-    pub fn new(open: Function, user: &str, client: IpAddr) -> Self {
+    pub fn new(pod: &str, open: Function, user: &str, client: IpAddr) -> Self {
         Self {
+            pod: pod.to_owned(),
             open,
             user: user.to_owned(),
             client: client.to_string(),

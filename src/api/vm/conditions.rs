@@ -22,7 +22,7 @@ pub const BOOTED: &str = "Booted";
 pub const VMOP_AGENT_CONNECTED: &str = "VmopAgentConnected";
 /// Condition: the user of `spec.vm.display.loggedInUser` is logged in to the guest. Reported by the runner.
 pub const USER_LOGGED_IN: &str = "UserLoggedIn";
-/// Condition: a SPICE client is connected. Reported by the runner.
+/// Condition: a SPICE client or a browser is connected to a console of the VM. Reported by the runner.
 pub const CONSOLE_CONNECTED: &str = "ConsoleConnected";
 /// Condition: the guest runs with hardware acceleration (KVM). Reported by the runner while the VM runs.
 pub const ACCELERATED: &str = "Accelerated";

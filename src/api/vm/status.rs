@@ -46,11 +46,15 @@ pub struct VirtualMachineStatus {
     /// addresses are omitted. Reported by the runner.
     #[serde(rename = "guestIPs", skip_serializing_if = "Vec::is_empty")]
     pub guest_ips: Vec<String>,
-    /// Address of the connected SPICE client; empty if no client is connected. Reported by the runner. The operator clears
-    /// the field after the VM has stopped.
+    /// Address of the connected SPICE client, or else of the browser with a console of the VM. Empty if no client is connected.
+    /// Reported by the runner. The operator clears the field after the VM has stopped.
     pub console_client: String,
-    /// User that last requested a console. Written by console front ends.
+    /// User that last requested a console. Written by console front ends. While a user of the web console is connected, it is the
+    /// newest of them, as the runner reports.
     pub console_user: String,
+    /// Connected users, the newest first. Reported by the runner.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub consoles: Vec<ConsoleConnection>,
     /// User that the desktop agent has logged in to the guest. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logged_in_user: Option<String>,
@@ -63,7 +67,7 @@ pub struct VirtualMachineStatus {
     /// Number of resets of the guest since the start of the VM's pod, including reboots by the guest. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets: Option<i64>,
-    /// Number of connections of SPICE clients since the start of the VM's pod. Reported by the runner.
+    /// Number of connections of SPICE clients and of consoles in browsers since the start of the VM's pod. Reported by the runner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub console_connections: Option<i64>,
     /// Public key of the runner on the port `console` of the VM's pod: a SubjectPublicKeyInfo in base64. Web consoles connect
@@ -104,6 +108,7 @@ impl Default for VirtualMachineStatus {
             guest_ips: Vec::new(),
             console_client: String::new(),
             console_user: String::new(),
+            consoles: Vec::new(),
             logged_in_user: None,
             display_password_serial: 0,
             boots: None,
@@ -116,6 +121,31 @@ impl Default for VirtualMachineStatus {
             conditions: conditions::initial(),
         }
     }
+}
+
+/// A user that is connected to a console of the VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConsoleConnection {
+    /// Name of the user in the web console. Empty for a SPICE client that did not get its password from there.
+    #[schemars(length(max = 253), regex(pattern = r"^[^\x00-\x1f]*$"))]
+    pub user: String,
+    /// Address of the browser or SPICE client.
+    #[schemars(length(max = 64), regex(pattern = r"^[0-9A-Za-z.:%_-]*$"))]
+    pub client: String,
+    /// `Screen` and `Serial` are consoles in a browser. `Spice` is a SPICE client.
+    pub protocol: ConsoleProtocol,
+    /// Time of the connection.
+    pub since: Time,
+}
+
+/// Protocol of a console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[allow(missing_docs)]
+pub enum ConsoleProtocol {
+    Screen,
+    Serial,
+    Spice,
 }
 
 /// Assignment of the VM to a user by a pool.

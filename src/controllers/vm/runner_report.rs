@@ -1,7 +1,7 @@
 //! (client) The reports of runners. The operator creates the report of each pod, and copies checked fields into the VM's status.
 //!
 //! A report is a claim of a program that a guest may control. Therefore the node and the pod's address come from the pod, texts are
-//! limited, and no time is later than the operator's clock. The fields `assignment`, `consoleUser` and `restarts` and
+//! limited, and no time is later than the operator's clock. `consoleUser` follows the reported connections. The fields `assignment` and `restarts` and
 //! the conditions of the operator are never copied. The guest's addresses are the guest's claim, and no decision
 //! depends on them.
 //!
@@ -36,7 +36,7 @@ const COPY_SPACING: Duration = Duration::from_secs(1);
 const MEMORY_COPY_SPACING: Duration = Duration::from_secs(15);
 
 /// The fields of the VM's status that a report has.
-const COPIED: [&str; 15] = [
+const COPIED: [&str; 16] = [
     "observedResetRequest",
     "runnerVersion",
     "cpus",
@@ -51,6 +51,7 @@ const COPIED: [&str; 15] = [
     "boots",
     "resets",
     "consoleConnections",
+    "consoles",
     "consoleKey",
 ];
 
@@ -223,7 +224,12 @@ fn copied_fields(status: &VirtualMachineStatus, ready: Option<&Value>) -> Value 
     let conditions: Value = reported.chain(ready).collect();
     let mut fields = serde_json::to_value(status).unwrap_or_default();
     if let Some(fields) = fields.as_object_mut() {
-        fields.retain(|name, _| COPIED.contains(&name.as_str()));
+        let has_user = status
+            .consoles
+            .iter()
+            .any(|console| !console.user.is_empty());
+        fields
+            .retain(|name, _| COPIED.contains(&name.as_str()) || has_user && name == "consoleUser");
         fields.insert("conditions".to_owned(), conditions);
     }
     fields

@@ -15,6 +15,7 @@ pub use attach::{attach, log, power_off, vnc};
 pub use port::{Port, serve as serve_port};
 
 use crate::api::runner::viewer::Answer;
+use crate::api::vm::ConsoleConnection;
 use futures::future::BoxFuture;
 use std::collections::VecDeque;
 use std::io;
@@ -49,7 +50,9 @@ pub trait Functions: Send + Sync + 'static {
     /// Shows the screen to the VNC client at that socket.
     fn show_screen(&self, client: OwnedFd);
     /// The SPICE display, with a password that is valid for that number of seconds.
-    fn open_display(&self, valid_seconds: u32) -> BoxFuture<'static, Answer>;
+    fn open_display(&self, user: &str, valid_seconds: u32) -> BoxFuture<'static, Answer>;
+    /// Reports the connected users of the web console, the newest first.
+    fn report(&self, viewers: Vec<ConsoleConnection>);
 }
 
 /// The last part of the guest's output since its boot.
@@ -235,7 +238,9 @@ mod tests {
 
         fn show_screen(&self, _: OwnedFd) {}
 
-        fn open_display(&self, _: u32) -> BoxFuture<'static, Answer> {
+        fn report(&self, _: Vec<ConsoleConnection>) {}
+
+        fn open_display(&self, _: &str, _: u32) -> BoxFuture<'static, Answer> {
             Box::pin(async { Answer::NoDisplay })
         }
     }

@@ -4,11 +4,16 @@
 //! the screen.
 
 use crate::api::runner::viewer::{Answer, Function, REQUEST_MAX, Request, SILENCE_MAX_SECONDS};
+use crate::api::vm::{ConsoleConnection, ConsoleProtocol};
 use crate::k8s::client::connect;
 use crate::pinned_tls::{Accepted, KeyPair, PublicKey, acceptor};
 use crate::runner::console::{ConsoleServer, Functions};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::io;
 use std::net::Ipv6Addr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::tungstenite::{self, Message, protocol::WebSocketConfig};
@@ -27,10 +32,12 @@ use tokio_util::bytes::{Bytes, BytesMut};
 
 /// Time from the connection to the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections without a request at the same time. Further ones wait.
+/// Connections without a request at the same time. A further one ends the oldest.
 const UNKNOWN_MAX: usize = 16;
-/// Time for the last message.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the last messages, behind a slow browser.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time after a failed attempt to listen on the port.
+const LISTEN_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// The longest time without a message of the console.
 const SILENCE_MAX: Duration = Duration::from_secs(SILENCE_MAX_SECONDS);
 /// Maximum size of a message of the console. Clients of VNC send keys, movements and the content of a clipboard.
@@ -45,6 +52,8 @@ type Socket = WebSocketStream<Accepted<TcpStream>>;
 /// The port and its keys.
 pub struct Port {
     pub number: u16,
+    /// UID of the pod. None outside of pods.
+    pub pod: Option<String>,
     /// The runner's own key.
     pub key: KeyPair,
     /// Keys of the consoles that may connect. Without keys, the port is closed.
@@ -53,24 +62,22 @@ pub struct Port {
 
 /// Serves until the process exits. After a change of the keys, all consoles must connect again.
 pub async fn serve(mut port: Port, console: ConsoleServer) {
-    let screen = Arc::new(Screen::default());
+    let users = Users::default();
     loop {
         let peers = port.peers.borrow_and_update().clone();
         let serving = async {
             if peers.is_empty() {
                 return std::future::pending().await;
             }
-            accept(port.number, &port.key, peers, &screen, &console).await
+            let Err(error) = accept(&port, peers, &users, &console).await;
+            tracing::warn!(port = port.number, %error, "the web console cannot show the screen of the VM, because the runner \
+                cannot listen on the port, and it retries; set spec.consolePort to a free port");
+            tokio::time::sleep(LISTEN_RETRY_DELAY).await;
         };
+        let mut peers = port.peers.clone();
         tokio::select! {
-            Err(error) = serving => {
-                tracing::warn!(port = port.number, %error, "the web console cannot show the screen of the VM, because the \
-                    runner cannot listen on the port; set spec.consolePort to a free port");
-                if port.peers.changed().await.is_err() {
-                    return;
-                }
-            }
-            changed = port.peers.changed() => if changed.is_err() {
+            () = serving => {}
+            changed = peers.changed() => if changed.is_err() {
                 return;
             },
         }
@@ -79,52 +86,57 @@ pub async fn serve(mut port: Port, console: ConsoleServer) {
 
 /// Serves consoles with these keys. Dropping it ends all connections.
 async fn accept(
-    port: u16,
-    key: &KeyPair,
+    port: &Port,
     peers: Vec<PublicKey>,
-    screen: &Arc<Screen>,
+    users: &Users,
     console: &ConsoleServer,
-) -> io::Result<()> {
-    let tls = acceptor(key, peers).map_err(io::Error::other)?;
-    let listener: TcpListener = connect::listen((Ipv6Addr::UNSPECIFIED, port).into()).await?;
-    tracing::info!(port, "the web console can connect");
-    let unknown = Arc::new(Semaphore::new(UNKNOWN_MAX));
-    let mut connections = JoinSet::new();
+) -> io::Result<Infallible> {
+    let tls = acceptor(&port.key, peers).map_err(io::Error::other)?;
+    let address = (Ipv6Addr::UNSPECIFIED, port.number).into();
+    let listener: TcpListener = connect::listen(address).await?;
+    tracing::info!(port = port.number, "the web console can connect");
+    let (mut unknown, mut connections) = (JoinSet::new(), JoinSet::new());
+    let mut handles: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let Ok(permit) = Arc::clone(&unknown).acquire_owned().await else {
-            return Ok(());
-        };
-        let stream = tokio::select! {
+        tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok((stream, _)) => {
+                    handles.retain(|handle| !handle.is_finished());
+                    if handles.len() >= UNKNOWN_MAX && let Some(oldest) = handles.pop_front() {
+                        oldest.abort();
+                    }
+                    let (tls, pod) = (tls.clone(), port.pod.clone());
+                    let request = async move {
+                        timeout(REQUEST_TIMEOUT, receive_request(&tls, pod.as_deref(), stream)).await
+                    };
+                    handles.push_back(unknown.spawn(request));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the runner cannot accept a connection of the web console, and retries after 1 s");
                     tokio::time::sleep(ACCEPT_DELAY).await;
-                    continue;
                 }
             },
-            Some(_) = connections.join_next() => continue,
-        };
-        let (tls, screen, console) = (tls.clone(), screen.clone(), console.clone());
-        connections.spawn(async move {
-            let request = timeout(REQUEST_TIMEOUT, receive_request(&tls, stream)).await;
-            drop(permit);
-            match request {
-                Ok(Ok((socket, request))) => answer(socket, request, &screen, &console).await,
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "a connection to the port of the console has failed")
+            Some(received) = unknown.join_next() => match received {
+                Ok(Ok(Ok((socket, request)))) => {
+                    let (users, console) = (users.clone(), console.clone());
+                    connections.spawn(async move { answer(socket, request, &users, &console).await });
                 }
-                Err(_) => tracing::debug!(
-                    "a client of the port of the console has sent no request in time"
-                ),
-            }
-        });
+                Ok(Ok(Err(error))) => {
+                    tracing::debug!(%error, "a connection to the port of the console has failed");
+                }
+                Ok(Err(_)) | Err(_) => {
+                    tracing::debug!("a client of the port of the console has sent no request in time");
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
     }
 }
 
 /// The connection of a console, and its request. None for a request that this runner does not know.
 async fn receive_request(
     tls: &TlsAcceptor,
+    pod: Option<&str>,
     stream: TcpStream,
 ) -> Result<(Socket, Option<Request>), tungstenite::Error> {
     // Keys and movements are small, and wait for no others.
@@ -139,14 +151,19 @@ async fn receive_request(
         Message::Text(text) if text.len() <= REQUEST_MAX => text,
         _ => return Err(io::Error::from(io::ErrorKind::InvalidData).into()),
     };
-    Ok((socket, serde_json::from_str(&text).ok()))
+    let request: Option<Request> = serde_json::from_str(&text).ok();
+    let is_for = |request: &Request| pod.is_none_or(|pod| pod == request.pod);
+    if !request.as_ref().is_none_or(is_for) {
+        return Err(io::Error::other("the request is for another pod").into());
+    }
+    Ok((socket, request))
 }
 
 /// Carries out the request, and closes the connection with the last answer.
 async fn answer(
     mut socket: Socket,
     request: Option<Request>,
-    screen: &Arc<Screen>,
+    users: &Users,
     console: &ConsoleServer,
 ) {
     let answer = match request {
@@ -158,7 +175,7 @@ async fn answer(
                 ?function,
                 "a user connects by the web console"
             );
-            let end = open(&mut socket, &request, screen, console).await;
+            let end = open(&mut socket, &request, users, console).await;
             tracing::info!(
                 user,
                 client,
@@ -185,16 +202,28 @@ async fn answer(
 async fn open(
     socket: &mut Socket,
     request: &Request,
-    screen: &Arc<Screen>,
+    users: &Users,
     console: &ConsoleServer,
 ) -> Option<Answer> {
+    let connected = |protocol| Connected::new(&users.connected, request, protocol, console);
     match request.open {
-        Function::Screen => match screen.enter(request) {
-            Ok(viewer) => relay_screen(socket, viewer, &*console.functions).await,
+        Function::Screen => match users.take_screen(request) {
+            Ok(taken) => {
+                let _connected = connected(ConsoleProtocol::Screen);
+                relay_screen(socket, taken, &*console.functions).await
+            }
             Err(answer) => Some(answer),
         },
-        Function::Serial => relay_serial(socket, console).await,
-        Function::Display => Some(console.functions.open_display(request.valid_seconds).await),
+        Function::Serial => {
+            let _connected = connected(ConsoleProtocol::Serial);
+            relay_serial(socket, console).await
+        }
+        Function::Display => Some(
+            console
+                .functions
+                .open_display(&request.user, request.valid_seconds)
+                .await,
+        ),
     }
 }
 
@@ -206,7 +235,7 @@ fn text(answer: &Answer) -> Message {
 /// Connects the console with QEMU. Returns the reason of the end, or none if the console has ended the connection.
 async fn relay_screen(
     socket: &mut Socket,
-    mut viewer: Viewer,
+    taken: oneshot::Receiver<Answer>,
     functions: &dyn Functions,
 ) -> Option<Answer> {
     let (own, of_qemu) = UnixStream::pair().ok()?;
@@ -218,7 +247,7 @@ async fn relay_screen(
     tokio::select! {
         () = send_input(from_console, to_qemu) => None,
         end = send_screen(from_qemu, to_console) => end,
-        end = &mut viewer.ended => end.ok(),
+        end = taken => end.ok(),
     }
 }
 
@@ -296,72 +325,89 @@ async fn send_output(
     }
 }
 
-/// The user who has the screen.
-#[derive(Default)]
-struct Screen(Mutex<State>);
+/// The connected users, the newest first.
+type Connections = Arc<Mutex<Vec<(u64, ConsoleConnection)>>>;
 
-#[derive(Default)]
-struct State {
-    /// Number of the newest viewer.
-    newest: u64,
-    present: Option<Present>,
-}
-
-struct Present {
+/// A connection that is reported. Dropping it ends that.
+struct Connected<'a> {
     number: u64,
-    user: String,
-    end: oneshot::Sender<Answer>,
+    connections: &'a Connections,
+    console: &'a ConsoleServer,
 }
 
-/// A viewer that has the screen. Dropping it leaves the screen to others.
-struct Viewer {
-    number: u64,
-    screen: Arc<Screen>,
-    /// The reason to give the screen to another viewer.
-    ended: oneshot::Receiver<Answer>,
-}
-
-impl Screen {
-    /// Gives the screen to a user, and takes it from the previous viewer.
-    ///
-    /// # Errors
-    /// Another user has it, and the request does not take it over.
-    fn enter(self: &Arc<Self>, request: &Request) -> Result<Viewer, Answer> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let previous = state.present.take();
-        if let Some(previous) = previous {
-            let is_same = previous.user == request.user;
-            if !is_same && !request.take_over {
-                let user = previous.user.clone();
-                state.present = Some(previous);
-                return Err(Answer::InUse { user });
-            }
-            let reason = if is_same {
-                Answer::Replaced
-            } else {
-                let user = request.user.clone();
-                Answer::TakenOver { user }
-            };
-            let _ = previous.end.send(reason);
-        }
-        state.newest += 1;
-        let (number, user) = (state.newest, request.user.clone());
-        let (end, ended) = oneshot::channel();
-        state.present = Some(Present { number, user, end });
-        Ok(Viewer {
+impl<'a> Connected<'a> {
+    fn new(
+        connections: &'a Connections,
+        request: &Request,
+        protocol: ConsoleProtocol,
+        console: &'a ConsoleServer,
+    ) -> Self {
+        let connection = ConsoleConnection {
+            user: request.user.clone(),
+            client: request.client.clone(),
+            protocol,
+            since: Time(Timestamp::now()),
+        };
+        let mut all = connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = all.first().map_or(0, |(newest, _)| newest + 1);
+        all.insert(0, (number, connection));
+        report(&all, console);
+        Self {
             number,
-            screen: self.clone(),
-            ended,
-        })
+            connections,
+            console,
+        }
     }
 }
 
-impl Drop for Viewer {
+impl Drop for Connected<'_> {
     fn drop(&mut self) {
-        let state = &self.screen.0;
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        state
-            .present
-            .take_if(|present| present.number == self.number);
+        let all = self.connections.lock();
+        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(number, _)| *number != self.number);
+        report(&all, self.console);
+    }
+}
+
+fn report(all: &[(u64, ConsoleConnection)], console: &ConsoleServer) {
+    let all = all.iter().map(|(_, connection)| connection.clone());
+    console.functions.report(all.collect());
+}
+
+/// The users of the VM's consoles.
+#[derive(Clone, Default)]
+struct Users {
+    connected: Connections,
+    screen: Arc<Mutex<Option<Holder>>>,
+}
+
+/// The user who has the screen, and the way to take it from this user.
+type Holder = (String, oneshot::Sender<Answer>);
+
+impl Users {
+    /// Gives the screen to a user, and takes it from the previous one. The reason is received when another user takes it. Dropping the
+    /// receiver leaves the screen to others.
+    ///
+    /// # Errors
+    /// Another user has it, and the request does not take it over.
+    fn take_screen(&self, request: &Request) -> Result<oneshot::Receiver<Answer>, Answer> {
+        let mut present = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let user = request.user.clone();
+        if let Some((previous, end)) = present
+            .take_if(|(previous, end)| end.is_closed() || *previous == user || request.take_over)
+        {
+            let reason = if previous == user {
+                Answer::Replaced
+            } else {
+                Answer::TakenOver { user: user.clone() }
+            };
+            let _ = end.send(reason);
+        }
+        if let Some((user, _)) = &*present {
+            return Err(Answer::InUse { user: user.clone() });
+        }
+        let (end, ended) = oneshot::channel();
+        *present = Some((user, end));
+        Ok(ended)
     }
 }

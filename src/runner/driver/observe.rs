@@ -10,6 +10,7 @@ use crate::runner::signals::ShutdownSignal;
 use crate::runner::state::{Event, Phase};
 use crate::runner::status::Announcement;
 use crate::runner::{machine, process};
+use k8s_openapi::jiff::Timestamp;
 use rustix::process::Pid;
 use serde_json::Value;
 use std::time::Duration;
@@ -132,6 +133,7 @@ impl Driver {
                 self.reporter
                     .announce(Announcement::ConsoleConnected(host.clone()));
                 self.observed.console = Some((host, port));
+                self.observed.spice_since = Timestamp::now();
                 self.observed.console_connections += 1;
             }
             QmpEvent::ConsoleDisconnected { host, port } => {
@@ -253,6 +255,13 @@ impl Driver {
             TaskResult::MonitorLossConfirmed => self.report_lost_monitor(),
             TaskResult::QemuSilent(silent) => self.qemu_silent(silent),
             TaskResult::TpmCheckDue => self.check_tpm(),
+            TaskResult::Viewers(viewers) => {
+                let has_more = viewers.len() > self.observed.viewers.len();
+                self.observed.console_connections += i64::from(has_more);
+                self.observed.viewers = viewers;
+                self.reporter.publish(&self.observed);
+            }
+            TaskResult::SpiceUser(user) => self.observed.spice_user = user,
             TaskResult::Desktop(desktop) => {
                 tracing::info!(
                     connected = desktop.connected,

@@ -3,9 +3,10 @@
 
 use crate::api::VmReportStatus;
 use crate::api::report::{
-    GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_ENTRIES_MAX, OSINFO_NAME_MAX, OSINFO_TEXT_MAX, TEXTS_MAX,
-    USER_MAX, plain_text,
+    CONSOLES_MAX, GUEST_IPS_MAX, HOST_MAX, MESSAGE_MAX, OSINFO_ENTRIES_MAX, OSINFO_NAME_MAX,
+    OSINFO_TEXT_MAX, TEXTS_MAX, USER_MAX, plain_text,
 };
+use crate::api::vm::ConsoleConnection;
 use crate::runner::state::Phase;
 use crate::runner::status::Observed;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -15,8 +16,6 @@ use std::collections::BTreeMap;
 
 /// Maximum length of all texts of `osinfo` together, in bytes. The rest of [`TEXTS_MAX`] is for messages of conditions.
 const OSINFO_TEXTS_MAX: usize = 600;
-/// Maximum length of a host's address.
-const HOST_MAX: usize = 64;
 
 impl Observed {
     /// The report at `now`. `present` are the conditions of the previous one.
@@ -37,7 +36,13 @@ impl Observed {
             .iter()
             .map(|wanted| wanted.at(present, self.generation, now))
             .collect();
-        let host = self.console.as_ref().filter(|_| runs);
+        let host = self.client().filter(|_| runs);
+        let short = |console: ConsoleConnection| ConsoleConnection {
+            user: plain_text(&console.user, USER_MAX),
+            client: plain_host(&console.client),
+            ..console
+        };
+        let consoles = self.consoles().into_iter().filter(|_| runs);
         VmReportStatus {
             observed_reset_request: self.reset_request,
             runner_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -58,13 +63,14 @@ impl Observed {
                 .take(GUEST_IPS_MAX)
                 .cloned()
                 .collect(),
-            console_client: host.map(|(host, _)| plain_host(host)).unwrap_or_default(),
+            console_client: host.map(plain_host).unwrap_or_default(),
             logged_in_user: user,
             display_password_serial: self.password_serial,
             osinfo,
             boots: self.boots,
             resets: self.resets,
             console_connections: self.console_connections,
+            consoles: consoles.take(CONSOLES_MAX).map(short).collect(),
             console_key: self.console_key.clone(),
             conditions: with_short_messages(conditions, TEXTS_MAX.saturating_sub(used)),
         }

@@ -42,6 +42,9 @@ pub fn observed(phase: Phase) -> Observed {
         console_connections: 0,
         qemu_silent: false,
         console_key: "MCow".to_owned(),
+        viewers: Vec::new(),
+        spice_user: String::new(),
+        spice_since: Timestamp::UNIX_EPOCH,
     }
 }
 

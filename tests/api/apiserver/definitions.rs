@@ -22,6 +22,7 @@ pub fn kustomizations() -> Vec<String> {
         "deploy/peerpod",
         "deploy/sip",
         "deploy/web",
+        "deploy/web/network-policy",
         "examples/takeover",
     ];
     overlays.chain(others.map(str::to_owned)).collect()

@@ -4,8 +4,10 @@ use crate::api::VmReportStatus;
 use crate::api::conditions::find;
 use crate::api::quantity::Bytes;
 use crate::api::report::{
-    self, CONSOLE_KEY_MAX, GUEST_IPS_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX, USER_MAX, plain_text,
+    self, CONSOLE_KEY_MAX, CONSOLES_MAX, GUEST_IPS_MAX, HOST_MAX, MESSAGE_MAX, OSINFO_TEXT_MAX,
+    USER_MAX, plain_text,
 };
+use crate::api::vm::ConsoleConnection;
 use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions::{self, ConditionReason};
 use crate::k8s::views::PodView;
@@ -37,7 +39,7 @@ pub(super) fn merged(
     present.node_name = pod.spec.node_name.clone().filter(|_| is_alive);
     present.pod_ip = pod.status.pod_ip.clone().filter(|_| is_alive);
     present.guest_ips = guest_ips(&report.guest_ips);
-    present.console_client = plain_text(&report.console_client, 64);
+    present.console_client = plain_text(&report.console_client, HOST_MAX);
     present.logged_in_user = report
         .logged_in_user
         .as_deref()
@@ -46,6 +48,14 @@ pub(super) fn merged(
     present.boots = count(report.boots);
     present.resets = count(report.resets);
     present.console_connections = count(report.console_connections);
+    present.consoles = consoles(&report.consoles, now);
+    let newest = present
+        .consoles
+        .iter()
+        .find(|console| !console.user.is_empty());
+    if let Some(console) = newest {
+        present.console_user.clone_from(&console.user);
+    }
     let key = plain_text(&report.console_key, CONSOLE_KEY_MAX);
     present.console_key = Some(key).filter(|key| is_alive && !key.is_empty());
     present.osinfo = osinfo(&report.osinfo);
@@ -61,6 +71,17 @@ fn guest_ips(reported: &[String]) -> Vec<String> {
         .take(GUEST_IPS_MAX)
         .map(|address| address.to_string())
         .collect()
+}
+
+/// The connections with limited texts, and not from the future.
+fn consoles(reported: &[ConsoleConnection], now: Timestamp) -> Vec<ConsoleConnection> {
+    let checked = |console: &ConsoleConnection| ConsoleConnection {
+        user: plain_text(&console.user, USER_MAX),
+        client: plain_text(&console.client, HOST_MAX),
+        protocol: console.protocol,
+        since: Time(console.since.0.min(now)),
+    };
+    reported.iter().take(CONSOLES_MAX).map(checked).collect()
 }
 
 fn osinfo(reported: &BTreeMap<String, String>) -> Option<serde_json::Map<String, Value>> {

@@ -1,6 +1,7 @@
 use crate::api::VmReportStatus;
 use crate::api::conditions::{find, is_true};
 use crate::api::report::GUEST_IPS_MAX;
+use crate::api::vm::{ConsoleConnection, ConsoleProtocol};
 use crate::controllers::vm::fixtures::{alone, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::observe::RunnerEvent;
 use crate::controllers::vm::runner_report::events::changes;
@@ -172,6 +173,14 @@ fn texts_and_numbers_of_a_report_are_limited() {
     report.runner_version.clone_from(&long);
     report.console_client.clone_from(&long);
     report.logged_in_user = Some(long.clone());
+    let console = ConsoleConnection {
+        user: long.clone(),
+        client: long.clone(),
+        protocol: ConsoleProtocol::Screen,
+        since: Time(at(3600)),
+    };
+    report.consoles = vec![console; 9];
+    report.console_key.clone_from(&long);
     report.osinfo = (0..100)
         .map(|n| (format!("{n}{long}"), long.clone()))
         .collect();
@@ -183,8 +192,33 @@ fn texts_and_numbers_of_a_report_are_limited() {
     assert_eq!(copied.conditions[0].observed_generation, Some(3));
     assert_eq!(copied.conditions[1].reason, "Creation");
     let size = copied_fields(&copied, None).to_string().len();
-    assert!(size < 8192, "{size}");
+    assert!(size < 10_240, "{size}");
     assert!(!json!(copied).to_string().contains("\\n"));
+    assert_eq!(
+        (copied.consoles.len(), copied.consoles[0].since.0),
+        (4, now())
+    );
+}
+
+#[test]
+fn newest_known_user_of_a_console_is_the_console_user_while_connected() {
+    let connected = |users: &[&str]| {
+        let consoles = users.iter().map(|user| ConsoleConnection {
+            user: (*user).to_owned(),
+            client: "192.0.2.1".to_owned(),
+            protocol: ConsoleProtocol::Spice,
+            since: Time(at(-60)),
+        });
+        let report = VmReportStatus {
+            consoles: consoles.collect(),
+            ..running("VmBooted")
+        };
+        copied_fields(&status(report), None)["consoleUser"].clone()
+    };
+    assert_eq!(connected(&["", "alice", "bob"]), "alice");
+    // Fields of other front ends are theirs.
+    assert_eq!(connected(&[""]), Value::Null);
+    assert_eq!(connected(&[]), Value::Null);
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn setup(dirs: Directories, monitor: UnixStream, acceleration: Acceleration) -> 
         console: UnixListener::bind(dirs.file("console.sock")).unwrap(),
         console_port: (0, KeyPair::generate().unwrap()),
         display: None,
+        pod: None,
         held_devices: Vec::new(),
         metrics: None,
         start: live::StartState {

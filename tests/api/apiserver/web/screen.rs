@@ -151,6 +151,7 @@ async fn screen_needs_a_right_and_the_own_pod_of_a_running_vm() {
         condition("UserLoggedIn", "False", "Processing"),
     );
     let spice = condition("ConsoleConnected", "True", "Connected");
+    let console_of = |user: &str| json!({"user": user, "client": "192.0.2.1", "protocol": "Screen", "since": "2026-01-01T00:00:00Z"});
     for (status, expected) in [
         (json!({"conditions": [running, login]}), "LoginPending"),
         (
@@ -161,11 +162,12 @@ async fn screen_needs_a_right_and_the_own_pod_of_a_running_vm() {
             json!({"conditions": [running, spice], "consoleUser": "bob"}),
             "InUse",
         ),
-        (json!({"assignment": {"user": "bob"}}), "InUse"),
+        (json!({"consoles": [console_of("bob")]}), "InUse"),
+        (json!({"assignment": {"user": "bob"}}), "Assigned"),
         (json!({"consoleKey": null}), "Unsupported"),
         (json!({"consoleKey": "YQ=="}), "Unreachable"),
     ] {
-        let nobody = json!({"loggedInUser": null, "consoleUser": "", "assignment": {"user": null}});
+        let nobody = json!({"loggedInUser": null, "consoleUser": "", "consoles": null, "assignment": {"user": null}});
         runner.report(&console, "vm", nobody).await;
         runner.report(&console, "vm", status.clone()).await;
         let accept = async { drop(timeout(TIMEOUT, runner.listener.accept()).await) };
@@ -243,6 +245,12 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
         Ok(json!({"reason": "TakenOver", "user": "bob"}))
     );
 
+    // The own console, and one of nobody known, are no reason.
+    let own = json!([{"user": "alice", "client": "192.0.2.1", "protocol": "Spice", "since": "2026-01-01T00:00:00Z"}]);
+    runner
+        .report(&console, "vm", json!({"consoles": own}))
+        .await;
+    permit(&console, "alice", json!(["accessConsole"])).await;
     let (mut page, _viewer) = connect().await;
     runner.report(&console, "vm", json!({"cpus": 2})).await;
     permit(&console, "alice", json!(["stop"])).await;
@@ -257,6 +265,16 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
         .report(&console, "vm", json!({"assignment": {"user": null}}))
         .await;
     drop(viewer);
+    // The desktop of another user is not shown to this user.
+    let (mut page, viewer) = connect().await;
+    let condition = json!([{"type": "Running", "status": "True", "reason": "VmBooted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let other = json!({"conditions": condition, "loggedInUser": "bob"});
+    runner.report(&console, "vm", other).await;
+    assert_eq!(next(&mut page).await, Ok(json!({"reason": "RightLost"})));
+    drop(viewer);
+    runner
+        .report(&console, "vm", json!({"loggedInUser": null}))
+        .await;
     // A runner that is gone is no reason, so that the page connects again.
     let (mut page, viewer) = connect().await;
     drop(viewer);
@@ -266,7 +284,7 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     assert_eq!(next(&mut page).await, Err(4401));
     while let Some(Ok(_)) = viewer.next().await {}
     let log = console.log();
-    assert_eq!(log.matches("\"opened\"").count(), 5, "{log}");
+    assert_eq!(log.matches("\"opened\"").count(), 6, "{log}");
 }
 
 #[tokio::test]

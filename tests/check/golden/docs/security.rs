@@ -116,7 +116,7 @@ const CLAIMS: &[Claim] = &[
         "write the report of its own pod",
         Ok(&[
             "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
-            "a_report_has_at_most_8_kib_and_each_of_its_fields_is_limited",
+            "a_report_has_at_most_10_kib_and_each_of_its_fields_is_limited",
         ]),
     ),
     (

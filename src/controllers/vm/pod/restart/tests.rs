@@ -222,3 +222,20 @@ fn a_smaller_margin_of_the_operator_that_created_the_pod_needs_no_restart() {
     assert_eq!(verdict_for(&pod, 0), None);
     assert!(verdict_for(&pod, 1).is_some());
 }
+
+#[test]
+fn new_field_of_a_vm_with_a_pod_of_an_earlier_version_takes_effect_after_a_restart() {
+    let settings = Reconciler::default();
+    let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
+    let mut pod = pod_of(&base, &settings);
+    let mut hashes = started_with(pod.annotations()).unwrap();
+    assert_eq!(hashes.remove(NEW_FIELD).as_deref(), Some(UNSET));
+    let annotations = pod.metadata.annotations.as_mut().unwrap();
+    let hashes = json!(hashes).to_string();
+    annotations.insert(names::ANNOTATION_STARTED_WITH.to_owned(), hashes);
+    assert_eq!(verdict(base.clone(), &settings, seen(&pod)).1, None);
+    let mut changed = base;
+    changed.spec.console_port = Some(9281);
+    let (_, condition) = verdict(changed, &settings, seen(&pod));
+    assert!(condition.unwrap().message.contains("spec.consolePort"));
+}
