@@ -1,7 +1,7 @@
-// Drives the web console in Chromium: login, screen, stop and start of a VM, logout.
+// Drives the web console in Chromium: login, screen, serial console, stop and start of a VM, logout.
 // Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
-// optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), RESET (if the VM runs and the user may reset it),
-// SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+// optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), SERIAL (a text that the serial console shows
+// after the Enter key, under the same conditions), RESET (if the VM runs and the user may reset it), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -94,10 +94,26 @@ if (process.env.SCREEN) {
     await row.waitFor();
   });
 }
+const openMore = () => page.getByRole("button", { name: `More actions ${vm}`, exact: true }).click();
+if (process.env.SERIAL) {
+  await step(`the serial console shows ${process.env.SERIAL}`, async () => {
+    await openMore();
+    await page.getByRole("link", { name: "Serial console", exact: true }).click();
+    const terminal = page.getByLabel(`Serial console of ${vm}.`);
+    await terminal.waitFor({ state: "attached" });
+    await terminal.press("Enter");
+    await page.locator(".xterm-rows").getByText(process.env.SERIAL).last().waitFor();
+  });
+  await step("the serial console leads back to the list", async () => {
+    await page.getByRole("link", { name: "All VMs" }).click();
+    await row.waitFor();
+  });
+}
 // A VM that runs. The dialog asks before a reset.
 if (process.env.RESET) {
   const press = async (answer) => {
-    await page.getByRole("button", { name: `Reset ${vm}`, exact: true }).click();
+    await openMore();
+    await page.getByRole("button", { name: "Reset…", exact: true }).click();
     await page.getByRole("dialog").getByRole("button", { name: answer }).click();
     await page.getByRole("dialog").waitFor({ state: "hidden" });
   };

@@ -26,7 +26,18 @@ export interface ApiError {
   status: number;
   reason: string;
   message?: string;
+  /** The user who uses the VM. */
+  user?: string;
   retryAfterSeconds?: number;
+}
+
+/** `file` is for virt-viewer. The other values are parts of the file. */
+export interface ViewerFile {
+  file: string;
+  host: string;
+  port: number;
+  password?: string;
+  validSeconds?: number;
 }
 
 export type Answer<T> = { ok: true; value: T } | { ok: false; error: ApiError };
@@ -55,9 +66,10 @@ async function readError(response: Response): Promise<ApiError> {
   const seconds = Number(response.headers.get("Retry-After"));
   if (seconds > 0) error.retryAfterSeconds = Math.ceil(seconds);
   try {
-    const body = (await response.json()) as { reason?: unknown; message?: unknown } | null;
+    const body = (await response.json()) as { reason?: unknown; message?: unknown; user?: unknown } | null;
     if (typeof body?.reason === "string") error.reason = body.reason;
     if (typeof body?.message === "string") error.message = body.message;
+    if (typeof body?.user === "string") error.user = body.user;
   } catch {
     // A proxy's error page has no reason in JSON: the HTTP status is the reason.
   }
@@ -70,3 +82,4 @@ export const postLogout = () => request<void>("POST", "logout");
 export const postActive = () => request<void>("POST", "active");
 export const postAction = (name: string, action: Action) =>
   request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });
+export const postViewerFile = (name: string) => request<ViewerFile>("POST", `vms/${encodeURIComponent(name)}/viewer-file`, {});

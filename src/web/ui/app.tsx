@@ -1,4 +1,4 @@
-/** The page: header, login, list or screen, and messages. */
+/** The page: header, login, list, screen or serial console, and messages. */
 
 import "./tokens.css";
 import "./app.css";
@@ -9,7 +9,8 @@ import { List } from "./list";
 import { connection, connectNow, startLive, TRIES_BEFORE_BUTTON } from "./live";
 import { Insecure, Login } from "./login";
 import { ScreenPage } from "./screen";
-import { announcement, list, loadSession, logout, logoutState, phase, screenVm, theme, THEMES, type Theme } from "./state";
+import { SerialPage } from "./serial";
+import { announcement, list, loadSession, logout, logoutState, phase, place, theme, THEMES, type Theme } from "./state";
 import { errorText, words } from "./words";
 
 const placeOf = ({ cluster, namespace }: Session) => (cluster ? `${cluster} / ${namespace}` : namespace);
@@ -35,18 +36,30 @@ function App() {
     case "loggedIn":
       return (
         <>
-          {screenVm.value === null ? (
-            <>
-              <Header session={now.session} />
-              <List />
-            </>
-          ) : (
-            <ScreenPage key={screenVm.value} name={screenVm.value} />
-          )}
+          <Page session={now.session} />
           <Messages />
         </>
       );
   }
+}
+
+function Page({ session }: { session: Session }) {
+  const now = place.value;
+  if (now?.view === "screen") return <ScreenPage key={now.vm} name={now.vm} />;
+  if (now?.view === "serial") return <SerialPage key={now.vm} name={now.vm} />;
+  return (
+    <>
+      <Header session={session} />
+      <List />
+    </>
+  );
+}
+
+/** The title of the window. */
+function titleOf(session: Session): string {
+  const now = place.value;
+  if (!now) return `${placeOf(session)} – ${words.product}`;
+  return now.view === "screen" ? now.vm : `${now.vm} – ${words[now.view].label}`;
 }
 
 function Header({ session }: { session: Session }) {
@@ -115,7 +128,7 @@ effect(() => {
 });
 effect(() => {
   const now = phase.value;
-  document.title = now.is !== "loggedIn" ? words.product : (screenVm.value ?? `${placeOf(now.session)} – ${words.product}`);
+  document.title = now.is === "loggedIn" ? titleOf(now.session) : words.product;
 });
 document.documentElement.lang = words.language;
 render(<App />, document.getElementById("app")!);

@@ -3,7 +3,8 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
-import { list, phase, previousScreenVm, query, runAction, screenUrl, setQuery, shown, stateOf, type State, type Vm } from "./state";
+import { list, phase, previousVm, query, runAction, setQuery, shown, stateOf, vmUrl, type State, type Vm } from "./state";
+import { openViewer, ViewerDialog, type ViewerState } from "./viewer";
 import { errorText, words } from "./words";
 
 /** One shape per state, since colour alone is not visible to everybody. */
@@ -21,7 +22,7 @@ export function List() {
   const text = words.list;
   const title = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    const left = previousScreenVm && document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(previousScreenVm)}"] a`);
+    const left = previousVm && document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(previousVm)}"] a`);
     (left || title.current)?.focus();
   }, []);
   const all = list.value;
@@ -80,13 +81,15 @@ function VmRow({ vm }: { vm: Vm }) {
         {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
       </div>
       <div class="actions">
-        {(row.may.includes("accessConsole") || row.may.includes("takeConsole")) && <ScreenLink row={row} />}
-        {row.running && row.may.includes("reset") && <ResetButton vm={vm} />}
+        {mayUseConsole(row) && <ScreenLink row={row} />}
         <ActionButton vm={vm} row={row} />
+        {(mayUseConsole(row) || row.may.includes("reset")) && <MoreActions vm={vm} row={row} />}
       </div>
     </li>
   );
 }
+
+const mayUseConsole = ({ may }: Row) => may.includes("accessConsole") || may.includes("takeConsole");
 
 export function StateLabel({ state }: { state: State }) {
   return (
@@ -133,45 +136,98 @@ function ScreenLink({ row }: { row: Row }) {
     <a
       class="button screen"
       aria-label={`${text.label} ${row.name}`}
-      {...(row.running ? { href: screenUrl(row.name) } : { role: "link", tabIndex: 0, "aria-disabled": true, title: text.disabled })}
+      {...(row.running ? { href: vmUrl(row.name, "screen") } : { role: "link", tabIndex: 0, "aria-disabled": true, title: words.device.disabled })}
     >
       {text.label}
     </a>
   );
 }
 
-/** A reset loses data of the guest, so it needs a confirmation. */
-function ResetButton({ vm }: { vm: Vm }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const text = words.actions.reset;
+/** The actions that are rarely used. Each of them needs a running VM. */
+function MoreActions({ vm, row }: { vm: Vm; row: Row }) {
+  const menu = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const resetDialog = useRef<HTMLDialogElement>(null);
+  const viewer = useSignal<ViewerState | null>(null);
   const isBusy = vm.busy.value !== null;
+  const label = `${words.more} ${vm.name}`;
+  useEffect(() => {
+    if (!row.running) menu.current?.hidePopover();
+  }, [row.running]);
+  const toggle = () => {
+    if (!row.running) return;
+    menu.current!.togglePopover();
+    placeBelow(menu.current!, button.current!);
+  };
+  const choose = (run: () => void) => () => {
+    menu.current!.hidePopover();
+    run();
+  };
+  return (
+    <>
+      <button
+        ref={button}
+        type="button"
+        class="more"
+        aria-label={label}
+        aria-disabled={!row.running}
+        title={row.running ? words.more : words.device.disabled}
+        onClick={toggle}
+      >
+        <svg viewBox="0 0 16 16" aria-hidden="true">
+          <path d="M1.5 6.5h3v3h-3zm5 0h3v3h-3zm5 0h3v3h-3z" />
+        </svg>
+      </button>
+      <div ref={menu} popover="auto" class="actions-menu" role="group" aria-label={label}>
+        {mayUseConsole(row) && (
+          <>
+            <a class="button" href={vmUrl(row.name, "serial")}>
+              {words.serial.label}
+            </a>
+            <button type="button" aria-haspopup="dialog" onClick={choose(() => void openViewer(vm.name, viewer))}>
+              {words.viewer.label}…
+            </button>
+          </>
+        )}
+        {row.may.includes("reset") && (
+          <button type="button" aria-haspopup="dialog" aria-disabled={isBusy} onClick={choose(() => isBusy || resetDialog.current?.showModal())}>
+            {words.actions.reset.label}…
+          </button>
+        )}
+      </div>
+      <ResetDialog vm={vm} dialog={resetDialog} />
+      {viewer.value && <ViewerDialog name={vm.name} viewer={viewer} />}
+    </>
+  );
+}
+
+/** Above the button if the window has no room below it. */
+function placeBelow(menu: HTMLElement, button: HTMLElement) {
+  const GAP_PX = 4;
+  const { top, bottom, right } = button.getBoundingClientRect();
+  const below = bottom + GAP_PX;
+  menu.style.left = `${Math.max(GAP_PX, right - menu.offsetWidth)}px`;
+  menu.style.top = `${below + menu.offsetHeight <= innerHeight ? below : top - GAP_PX - menu.offsetHeight}px`;
+  addEventListener("scroll", () => menu.hidePopover(), { once: true, passive: true });
+}
+
+/** A reset loses data of the guest, so it needs a confirmation. */
+function ResetDialog({ vm, dialog }: { vm: Vm; dialog: { current: HTMLDialogElement | null } }) {
   const confirm = () => {
     dialog.current?.close();
     void runAction(vm, "reset");
   };
   return (
-    <>
-      <button
-        type="button"
-        class="reset"
-        aria-label={`${text.label} ${vm.name}`}
-        aria-haspopup="dialog"
-        aria-disabled={isBusy}
-        onClick={() => isBusy || dialog.current?.showModal()}
-      >
-        {text.label}…
-      </button>
-      <dialog ref={dialog} aria-labelledby={`reset-${vm.name}`}>
-        <h2 id={`reset-${vm.name}`}>{words.reset.title(vm.name)}</h2>
-        <p>{words.reset.warning}</p>
-        <form method="dialog">
-          <button type="submit">{words.reset.cancel}</button>
-          <button type="button" class="danger" onClick={confirm}>
-            {words.reset.confirm}
-          </button>
-        </form>
-      </dialog>
-    </>
+    <dialog ref={dialog} aria-labelledby={`reset-${vm.name}`}>
+      <h2 id={`reset-${vm.name}`}>{words.reset.title(vm.name)}</h2>
+      <p>{words.reset.warning}</p>
+      <form method="dialog">
+        <button type="submit">{words.reset.cancel}</button>
+        <button type="button" class="danger" onClick={confirm}>
+          {words.reset.confirm}
+        </button>
+      </form>
+    </dialog>
   );
 }
 

@@ -2,8 +2,9 @@
 
 import type RFB from "@novnc/novnc";
 import { useSignal, useSignalEffect } from "@preact/signals";
-import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { DeviceHeader, FullScreenButton, leaveByKeyboard, Menu, Panel } from "./device";
+import { saveFile, timeForName } from "./download";
 import {
   ALT,
   BACKSPACE,
@@ -20,13 +21,10 @@ import {
   type Key,
   type Layout,
 } from "./keys";
-import { ActionButton, Note, StateLabel } from "./list";
-import { TRIES_BEFORE_BUTTON } from "./live";
 import { PasteButton } from "./paste";
-import { list, LIST_URL, stateOf, storedSignal, type Vm } from "./state";
-import { openScreen, type ScreenConnection, type ScreenState } from "./vnc";
+import { list, storedSignal } from "./state";
+import { openScreen, type ScreenConnection } from "./vnc";
 import { words } from "./words";
-import "./screen.css";
 
 const scale = storedSignal("screenScale", ["fit", "actualSize"], "fit");
 const resizesGuest = storedSignal("screenResizesGuest", ["no", "yes"], "no");
@@ -42,7 +40,6 @@ const OTHER_KEYS: [name: string, key: Key][] = [
   ["Esc", ESCAPE],
   ["Tab", TAB],
 ];
-const MODIFIERS = ["Control", "Alt", "AltGraph", "Shift", "Meta"];
 const isTouch = matchMedia("(pointer: coarse)").matches;
 
 export function ScreenPage({ name }: { name: string }) {
@@ -54,7 +51,7 @@ export function ScreenPage({ name }: { name: string }) {
   const row = vm?.row.value;
   const isRunning = row?.running === true;
   const state = screen.value?.state.value ?? { is: "connecting" };
-  const rfb = state.is === "connected" ? state.rfb : null;
+  const rfb = state.is === "connected" ? state.client : null;
   const focusToolbar = () => toolbar.current?.querySelector<HTMLElement>("button")?.focus();
 
   useEffect(() => {
@@ -70,30 +67,24 @@ export function ScreenPage({ name }: { name: string }) {
     if (document.activeElement === document.body) rfb.focus();
   }, [rfb]);
   useEffect(() => leaveByKeyboard(stage.current!, focusToolbar), []);
+  useEffect(() => {
+    // noVNC releases the pressed keys if the window loses the focus, but not if another element gets it.
+    const releaseKeys = () => dispatchEvent(new Event("blur"));
+    stage.current!.addEventListener("focusout", releaseKeys);
+  }, []);
 
   return (
-    <main class="screen" ref={page}>
-      <header {...(row && { "data-state": stateOf(row) })}>
-        <a href={LIST_URL}>← {words.screen.back}</a>
-        <h1 title={name}>{name}</h1>
-        {row && <StateLabel state={stateOf(row)} />}
-        {rfb && <p class="leave">{words.screen.leaveShort}</p>}
-        <div class="tools" role="group" aria-label={words.screen.toolbar} ref={toolbar} onMouseDown={keepFocus}>
-          {rfb && <Tools name={name} rfb={rfb} page={page} />}
-        </div>
-      </header>
+    <main class="device" ref={page}>
+      <DeviceHeader name={name} vm={vm} other="serial" isConnected={rfb !== null} toolbar={toolbar}>
+        {rfb && <Tools name={name} rfb={rfb} page={page} />}
+      </DeviceHeader>
       <div class="stage">
         <div class="picture" ref={stage} />
         {screen.value?.lastPicture.value && <LastPicture picture={screen.value.lastPicture.value} />}
-        {!rfb && <Panel name={name} vm={vm} screen={screen.value} state={state} />}
+        {!rfb && <Panel name={name} vm={vm} state={state} text={words.screen} connect={(takeOver) => screen.value?.connect(takeOver)} />}
       </div>
     </main>
   );
-}
-
-/** A click on a button must not take the focus from the guest or from the input of the touch keyboard. */
-function keepFocus(event: MouseEvent) {
-  if (event.target instanceof HTMLButtonElement) event.preventDefault();
 }
 
 /** noVNC creates the canvas without a name, and without a place in the order of the Tab key. */
@@ -104,28 +95,6 @@ function prepareCanvas(stage: HTMLElement, label: string) {
   canvas?.setAttribute("tabindex", "0");
 }
 
-/** All other keys go to the guest. The keys count at their release, so that the guest can use them with a further key. */
-function leaveByKeyboard(stage: HTMLElement, leave: () => void) {
-  let isPressed = false;
-  const press = (event: KeyboardEvent) => {
-    isPressed = event.ctrlKey && event.altKey && event.shiftKey && MODIFIERS.includes(event.key);
-  };
-  const release = () => {
-    if (isPressed) leave();
-    isPressed = false;
-  };
-  // noVNC releases the pressed keys if the window loses the focus, but not if another element gets it.
-  const releaseKeys = () => dispatchEvent(new Event("blur"));
-  stage.addEventListener("keydown", press, true);
-  stage.addEventListener("keyup", release, true);
-  stage.addEventListener("focusout", releaseKeys);
-  return () => {
-    stage.removeEventListener("keydown", press, true);
-    stage.removeEventListener("keyup", release, true);
-    stage.removeEventListener("focusout", releaseKeys);
-  };
-}
-
 function LastPicture({ picture }: { picture: HTMLCanvasElement }) {
   const place = useRef<HTMLDivElement>(null);
   const time = useRef(new Date());
@@ -134,57 +103,6 @@ function LastPicture({ picture }: { picture: HTMLCanvasElement }) {
     <div class="last">
       <div ref={place} />
       <p>{words.screen.lastPicture(time.current.toLocaleTimeString(words.language, { timeStyle: "medium", hourCycle: "h23" }))}</p>
-    </div>
-  );
-}
-
-interface PanelProps {
-  name: string;
-  vm: Vm | undefined;
-  screen: ScreenConnection | null;
-  state: ScreenState;
-}
-
-/** The reason why there is no picture, and the next step. */
-function Panel({ name, vm, screen, state }: PanelProps) {
-  const text = words.screen;
-  const row = vm?.row.value;
-  const again = (
-    <button type="button" onClick={() => screen?.connect()}>
-      {text.again}
-    </button>
-  );
-  let content: ComponentChildren = <p>{text.connecting}</p>;
-  if (list.value && !row) {
-    content = <p>{text.reasons.NotFound!("")}</p>;
-  } else if (vm && row && !row.running) {
-    content = (
-      <>
-        <p>{row.requested === "Stopped" ? text.stopped(name) : text.starting(name)}</p>
-        <Note vm={vm} row={row} state={stateOf(row)} />
-        {(row.requested === "Stopped" || vm.busy.value) && <ActionButton vm={vm} row={row} />}
-      </>
-    );
-  } else if (state.is === "closed") {
-    const { reason, user = "", mayTake, isRetried, tries } = state;
-    const reasonText = Object.hasOwn(text.reasons, reason) ? text.reasons[reason] : undefined;
-    content = (
-      <>
-        <p>{reasonText ? reasonText(user) : text.reasons.other(reason)}</p>
-        {reason === "InUse" && <p>{mayTake ? text.takeOverNext(user) : text.mayNotTake}</p>}
-        {reason === "InUse" && mayTake ? (
-          <button type="button" class="primary" onClick={() => screen?.connect(true)}>
-            {text.takeOver}
-          </button>
-        ) : (
-          (!isRetried || tries >= TRIES_BEFORE_BUTTON) && again
-        )}
-      </>
-    );
-  }
-  return (
-    <div class="panel" role="status">
-      {content}
     </div>
   );
 }
@@ -271,7 +189,7 @@ function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: H
             </button>
           ))}
         </fieldset>
-        <p>{text.leave}</p>
+        <p>{words.device.leave}</p>
       </Menu>
       <PasteButton rfb={rfb} layout={layout} onOpen={releaseHeld} />
       <Menu label={text.view}>
@@ -288,43 +206,6 @@ function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: H
       )}
       <TouchKeyboard rfb={rfb} input={touchInput} />
     </>
-  );
-}
-
-function Menu({ label, isActive = false, children }: { label: string; isActive?: boolean; children: ComponentChildren }) {
-  const isOpen = useSignal(false);
-  const menu = useRef<HTMLDivElement>(null);
-  useEffect(() => {
-    const close = (event: Event) => {
-      if (event.target instanceof Node && !menu.current?.contains(event.target)) isOpen.value = false;
-    };
-    // In the capture phase, since noVNC stops the events of the canvas.
-    addEventListener("pointerdown", close, true);
-    addEventListener("focusin", close, true);
-    return () => {
-      removeEventListener("pointerdown", close, true);
-      removeEventListener("focusin", close, true);
-    };
-  }, []);
-  const closeByItem = (event: MouseEvent) => {
-    if (event.target instanceof Element && event.target.closest("[data-closes]")) isOpen.value = false;
-  };
-  const closeByKey = (event: KeyboardEvent) => {
-    if (event.key !== "Escape" || !isOpen.value) return;
-    isOpen.value = false;
-    menu.current?.querySelector("button")?.focus();
-  };
-  return (
-    <div class="menu" ref={menu} onKeyDown={closeByKey}>
-      <button type="button" class={isActive ? "active" : ""} aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
-        {label} ▾
-      </button>
-      {isOpen.value && (
-        <div class="items" onClick={closeByItem}>
-          {children}
-        </div>
-      )}
-    </div>
   );
 }
 
@@ -350,36 +231,8 @@ function ViewOptions() {
   );
 }
 
-/** In full screen, browsers with the Keyboard Lock API pass Esc and the keys of the window manager to the page. */
-function FullScreenButton({ page }: { page: { current: HTMLElement | null } }) {
-  const isFull = useSignal(document.fullscreenElement !== null);
-  useEffect(() => {
-    const change = () => (isFull.value = document.fullscreenElement !== null);
-    document.addEventListener("fullscreenchange", change);
-    return () => document.removeEventListener("fullscreenchange", change);
-  }, []);
-  const toggle = async () => {
-    if (isFull.value) return document.exitFullscreen();
-    const { keyboard } = navigator as { keyboard?: { lock(): Promise<void> } };
-    await page.current?.requestFullscreen();
-    await keyboard?.lock();
-  };
-  return (
-    <button type="button" data-closes onClick={() => void toggle().catch(() => {})}>
-      {isFull.value ? words.screen.endFullScreen : words.screen.fullScreen}
-    </button>
-  );
-}
-
 function savePicture(rfb: RFB, name: string) {
-  rfb.toBlob((blob) => {
-    if (!blob) return;
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `${name}-${new Date().toISOString().slice(0, 19).replaceAll(":", "")}.png`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-  }, "image/png");
+  rfb.toBlob((blob) => blob && saveFile(`${name}-${timeForName()}.png`, blob), "image/png");
 }
 
 /** The input is never empty, so that the Backspace key of a touch keyboard changes it. */

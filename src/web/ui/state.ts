@@ -168,26 +168,30 @@ addEventListener("popstate", () => (query.value = readQuery()));
 
 // ---- the page, in the URL
 
-/** The VM of the screen page; null is the list. */
-export const screenVm = signal(readScreenVm());
-/** The VM of the screen page before the list. */
-export let previousScreenVm: string | null = null;
+export const VIEWS = ["screen", "serial"] as const;
+export type View = (typeof VIEWS)[number];
+
+/** The page of a VM; null is the list. */
+export const place = signal(readPlace());
+/** The VM of the page before the list. */
+export let previousVm: string | null = null;
 
 export const LIST_URL = "#/";
-export const screenUrl = (name: string) => `#/vms/${encodeURIComponent(name)}/screen`;
+export const vmUrl = (name: string, view: View) => `#/vms/${encodeURIComponent(name)}/${view}`;
 
-function readScreenVm(): string | null {
-  const name = /^#\/vms\/([^/]+)\/screen$/.exec(location.hash)?.[1];
+function readPlace(): { vm: string; view: View } | null {
+  const [, name, last] = /^#\/vms\/([^/]+)\/([^/]+)$/.exec(location.hash) ?? [];
+  const view = VIEWS.find((view) => view === last);
   try {
-    return name ? decodeURIComponent(name) : null;
+    return name && view ? { vm: decodeURIComponent(name), view } : null;
   } catch {
     return null;
   }
 }
 
 addEventListener("hashchange", () => {
-  previousScreenVm = screenVm.value;
-  screenVm.value = readScreenVm();
+  previousVm = place.value?.vm ?? null;
+  place.value = readPlace();
 });
 
 // ---- settings of the browser
@@ -204,3 +208,10 @@ export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
 export const theme = storedSignal<Theme>("theme", THEMES, "system");
+
+const systemIsDark = signal(false);
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
+const readScheme = () => (systemIsDark.value = darkScheme.matches);
+darkScheme.addEventListener("change", readScheme);
+readScheme();
+export const isDark = computed(() => (theme.value === "system" ? systemIsDark.value : theme.value === "dark"));

@@ -6,31 +6,58 @@ import type { State } from "./state";
 
 type ErrorText = (error: ApiError) => string;
 
+/** Texts of a page that shows a device of a VM. */
+export interface DeviceText {
+  label: string;
+  /** For a header without room. */
+  shortLabel: string;
+  connecting: string;
+  starting(name: string): string;
+  /** Texts by the reason why the device is not connected; `other` is for each reason that is not listed. */
+  reasons: Record<string, (user: string) => string> & { other(reason: string): string };
+}
+
 type ScreenWord =
-  | "label"
-  | "disabled"
-  | "back"
-  | "connecting"
-  | "toolbar"
   | "ctrlAltDel"
   | "keys"
   | "heldKeys"
   | "functionKeys"
   | "otherKeys"
-  | "leave"
-  | "leaveShort"
   | "keyboard"
   | "view"
   | "fit"
   | "actualSize"
   | "resizeGuest"
   | "move"
-  | "fullScreen"
-  | "endFullScreen"
   | "screenshot"
   | "takeOver"
-  | "mayNotTake"
-  | "again";
+  | "mayNotTake";
+
+type SerialWord =
+  | "noOutput"
+  | "keys"
+  | "paste"
+  | "pasteTitle"
+  | "pasteText"
+  | "pasteHint"
+  | "pasteSubmit"
+  | "cancel"
+  | "search"
+  | "searchNext"
+  | "searchPrevious"
+  | "searchClose"
+  | "noMatch"
+  | "view"
+  | "fontSize"
+  | "fit"
+  | "standard"
+  | "sendSize"
+  | "sendSizeHint"
+  | "screenReader"
+  | "reset"
+  | "save";
+
+type ViewerWord = "label" | "busy" | "next" | "install" | "host" | "port" | "password" | "copy" | "copied" | "expired" | "again" | "close";
 
 export interface Words {
   language: string;
@@ -44,15 +71,29 @@ export interface Words {
   states: Record<State, string>;
   reset: Record<"warning" | "confirm" | "cancel", string> & { title(name: string): string };
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
-  screen: Record<ScreenWord, string> & {
-    canvas(name: string): string;
-    takeOverNext(user: string): string;
-    lastPicture(time: string): string;
+  more: string;
+  device: Record<"disabled" | "back" | "toolbar" | "leave" | "leaveShort" | "fullScreen" | "endFullScreen" | "again", string> & {
     stopped(name: string): string;
-    starting(name: string): string;
-    key(name: string): string;
-    /** Texts by the reason why the screen is closed; `other` is for each reason that is not listed. */
-    reasons: Record<string, (user: string) => string> & { other(reason: string): string };
+  };
+  screen: Record<ScreenWord, string> &
+    DeviceText & {
+      canvas(name: string): string;
+      takeOverNext(user: string): string;
+      lastPicture(time: string): string;
+      key(name: string): string;
+    };
+  serial: Record<SerialWord, string> &
+    DeviceText & {
+      terminal(name: string): string;
+      matches(index: number, count: number): string;
+    };
+  viewer: Record<ViewerWord, string> & {
+    title(name: string): string;
+    saved(name: string): string;
+    valid(seconds: number): string;
+    copyOf(label: string): string;
+    /** Errors by reason, besides those of `errors`. */
+    reasons: Record<string, (user: string) => string>;
   };
   paste: Record<"open" | "title" | "text" | "layout" | "hint" | "submit" | "submitKnown" | "cancel" | "stop", string> & {
     layouts: Record<Layout, string>;
@@ -65,6 +106,21 @@ export interface Words {
   /** Errors by reason; `other` is for each reason that is not listed. */
   errors: Record<string, ErrorText> & { other: ErrorText };
 }
+
+/** Reasons that differ only in the name of the device. */
+const deviceReasons = (device: string): DeviceText["reasons"] => ({
+  Lost: () => "Connection lost. The page tries again.",
+  Ended: () => `The VM has closed the ${device}. The page tries again.`,
+  Unreachable: () => "The pod of the VM does not answer. The page tries again.",
+  ApiServer: () => "The Kubernetes API server reports an error. The page tries again.",
+  NotRunning: () => "The VM does not run yet. The page tries again.",
+  LoginPending: () => `The desktop of the guest has not logged you in yet. The ${device} opens as soon as it has.`,
+  InUse: (user) => `${user} uses the ${device}.`,
+  NotFound: () => "This VM does not exist, or you have no permission to see it. Ask your administrator.",
+  NotPermitted: () => `You have no permission to use the ${device} of this VM. Ask your administrator.`,
+  RightLost: () => `You have lost the permission to use the ${device} of this VM. Ask your administrator.`,
+  other: (reason) => `The server reports ${reason}. Try again, or ask your administrator.`,
+});
 
 /** The text of the server, as a sentence. */
 const sentence = (text: string | undefined) => (text ? ` ${text.replace(/[.\s]*$/, ".")}` : "");
@@ -134,53 +190,111 @@ export const english: Words = {
     confirm: "Reset",
     cancel: "Cancel",
   },
-  screen: {
-    label: "Screen",
+  more: "More actions",
+  device: {
     disabled: "The VM does not run. Start it first.",
     back: "All VMs",
+    toolbar: "Tools",
+    leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Tab moves it back.",
+    leaveShort: "Ctrl+Alt+Shift: leave the guest",
+    fullScreen: "Full screen",
+    endFullScreen: "End full screen",
+    again: "Connect again",
+    stopped: (name) => `${name} is stopped.`,
+  },
+  screen: {
+    label: "Screen",
+    shortLabel: "Screen",
     connecting: "Connecting to the screen…",
-    toolbar: "Screen",
     ctrlAltDel: "Ctrl-Alt-Del",
     keys: "Keys",
     heldKeys: "Hold down",
     functionKeys: "Ctrl-Alt-",
     otherKeys: "Press",
-    leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Tab moves it back.",
-    leaveShort: "Ctrl+Alt+Shift: leave the screen",
     keyboard: "Keyboard",
     view: "View",
     fit: "Fit to window",
     actualSize: "Actual size",
     resizeGuest: "Adapt guest to window",
     move: "Move picture",
-    fullScreen: "Full screen",
-    endFullScreen: "End full screen",
     screenshot: "Save picture",
     takeOver: "Take over",
     mayNotTake: "You have no permission to take it over.",
-    again: "Connect again",
     canvas: (name) => `Screen of ${name}. Ctrl+Alt+Shift moves the keyboard to the toolbar.`,
     takeOverNext: (user) => `If you take over, ${user} loses the connection.`,
     lastPicture: (time) => `Picture of ${time}`,
-    stopped: (name) => `${name} is stopped.`,
     starting: (name) => `${name} does not run yet. The screen opens as soon as it runs.`,
     key: (name) => `Key ${name}`,
     reasons: {
-      Lost: () => "Connection lost. The page tries again.",
-      Ended: () => "The VM has closed the screen. The page tries again.",
-      Unreachable: () => "The pod of the VM does not answer. The page tries again.",
-      ApiServer: () => "The Kubernetes API server reports an error. The page tries again.",
+      ...deviceReasons("screen"),
       Busy: () => "Too many screens are open. The page tries again.",
-      NotRunning: () => "The VM does not run yet. The page tries again.",
-      LoginPending: () => "The desktop of the guest has not logged you in yet. The screen opens as soon as it has.",
-      InUse: (user) => `${user} uses the screen.`,
       TakenOver: (user) => `${user} has taken over the screen.`,
       Replaced: () => "You have opened this screen in another window.",
       Unsupported: () => "This VM has no screen for the browser. Stop it and start it again, or ask your administrator.",
-      NotFound: () => "This VM does not exist, or you have no permission to see it. Ask your administrator.",
+    },
+  },
+  serial: {
+    label: "Serial console",
+    shortLabel: "Serial",
+    connecting: "Connecting to the serial console…",
+    noOutput: "No output yet. Press Enter.",
+    keys: "Keys",
+    paste: "Paste",
+    pasteTitle: "Paste text",
+    pasteText: "Text",
+    pasteHint: "The guest gets the text as if you typed it. Each line end is the Enter key.",
+    pasteSubmit: "Send",
+    cancel: "Cancel",
+    search: "Search",
+    searchNext: "Next match",
+    searchPrevious: "Previous match",
+    searchClose: "Close the search",
+    noMatch: "No match",
+    view: "View",
+    fontSize: "Font size",
+    fit: "Fit to window",
+    standard: "80 × 24 characters",
+    sendSize: "Set size in shell",
+    sendSizeHint: "Types the command stty with the size of this terminal. The guest does not know the size otherwise.",
+    screenReader: "Support a screen reader",
+    reset: "Clear and reset",
+    save: "Save text",
+    terminal: (name) => `Serial console of ${name}. Ctrl+Alt+Shift moves the keyboard to the toolbar.`,
+    matches: (index, count) => `${index} of ${count}`,
+    starting: (name) => `${name} does not run yet. The serial console opens as soon as it runs.`,
+    reasons: {
+      ...deviceReasons("serial console"),
+      Busy: () => "Too many serial consoles are open. The page tries again.",
+      InUse: (user) => `${user} uses this VM.`,
+      Unsupported: () => "This VM has no serial console for the browser. Stop it and start it again, or ask your administrator.",
+    },
+  },
+  viewer: {
+    label: "Open in viewer",
+    title: (name) => `Open ${name} in a viewer`,
+    busy: "Requesting the file…",
+    saved: (name) => `The browser saves ${name}.`,
+    next: "Open this file with virt-viewer.",
+    install: "To install it: package virt-viewer on Linux, or the installer from virt-manager.org on Windows.",
+    host: "Host",
+    port: "Port",
+    password: "Password",
+    copy: "Copy",
+    copied: "Copied",
+    copyOf: (label) => `Copy ${label.toLowerCase()}`,
+    valid: (seconds) => `The password is valid for ${seconds} s.`,
+    expired: "The password has expired. Request the file again.",
+    again: "Request again",
+    close: "Close",
+    reasons: {
       NotPermitted: () => "You have no permission to use the screen of this VM. Ask your administrator.",
-      RightLost: () => "You have lost the permission to use the screen of this VM. Ask your administrator.",
-      other: (reason) => `The server reports ${reason}. Try again, or ask your administrator.`,
+      NotRunning: () => "The VM does not run. Start it first.",
+      LoginPending: () => "The desktop of the guest has not logged you in yet. Try again in a few seconds.",
+      InUse: (user) => `${user} uses the screen.`,
+      Unsupported: () => "This VM does not support a viewer. Stop it and start it again, or ask your administrator.",
+      NoDisplay: () => "This VM has no SPICE display. Use the screen in the browser, or ask your administrator.",
+      PasswordNotSet: () => "QEMU has not set the password of the display. Try again, or ask your administrator.",
+      Unreachable: () => "The pod of the VM does not answer. Try again in a few seconds.",
     },
   },
   paste: {
@@ -225,7 +339,7 @@ export const english: Words = {
 
 export const words: Words = english;
 
-export function errorText(error: ApiError): string {
-  const text = Object.hasOwn(words.errors, error.reason) ? words.errors[error.reason] : undefined;
-  return (text ?? words.errors.other)(error);
-}
+/** The value of a key that comes from the server. */
+export const textFor = <T>(texts: Record<string, T>, key: string): T | undefined => (Object.hasOwn(texts, key) ? texts[key] : undefined);
+
+export const errorText = (error: ApiError): string => (textFor(words.errors, error.reason) ?? words.errors.other)(error);
