@@ -13,7 +13,7 @@ import "./serial.css";
 
 const FONT_SIZES = ["10", "12", "14", "16", "18", "20", "24"] as const;
 const fontSize = storedSignal<(typeof FONT_SIZES)[number]>("serialFontSize", FONT_SIZES, "14");
-const size = storedSignal("serialSize", ["fit", "standard"], "fit");
+const size = storedSignal("serialSize", ["standard", "fit"], "standard");
 const hasScreenReader = storedSignal("serialScreenReader", ["no", "yes"], "no");
 
 /** Keys that touch keyboards do not have, or that browsers do not pass to the page. */
@@ -192,7 +192,7 @@ function Tools({ name, terminal, isConnected, pasted, isSearching, page }: Tools
             ))}
           </select>
         </label>
-        {(["fit", "standard"] as const).map((value) => (
+        {(["standard", "fit"] as const).map((value) => (
           <label key={value}>
             <input type="radio" name="size" checked={size.value === value} onChange={() => (size.value = value)} />
             {text[value]}
