@@ -37,8 +37,8 @@ pub const HOST_MAX: usize = 64;
 pub const CONSOLE_KEY_MAX: usize = 128;
 /// Maximum length of the message of a condition, in bytes.
 pub const MESSAGE_MAX: usize = 512;
-/// Maximum length of all messages, all texts of `osinfo` and the name of the user together, in bytes. In JSON, a byte can take two.
-pub const TEXTS_MAX: usize = 1600;
+/// Maximum length of all messages, all texts of `osinfo` and the names of users together, in bytes. In JSON, a byte can take two.
+pub const TEXTS_MAX: usize = 2200;
 
 /// The VM that the report describes.
 #[derive(
@@ -199,6 +199,7 @@ fn limit_status(status: &mut JSONSchemaProps) {
     let texts = format!(
         "(has(self.conditions) ? self.conditions.map(c, size(bytes(c.message))).sum() : 0) + \
          (has(self.osinfo) ? self.osinfo.map(name, size(bytes(self.osinfo[name]))).sum() : 0) + \
+         (has(self.consoles) ? self.consoles.map(c, size(bytes(c.user))).sum() : 0) + \
          (has(self.loggedInUser) ? size(bytes(self.loggedInUser)) : 0) <= {TEXTS_MAX}"
     );
     let users = format!(
@@ -214,7 +215,7 @@ fn limit_status(status: &mut JSONSchemaProps) {
         rule(
             texts,
             format!(
-                "condition messages, values of osinfo and loggedInUser must have at most {TEXTS_MAX} bytes in total; shorten the condition messages"
+                "condition messages, values of osinfo and names of users must have at most {TEXTS_MAX} bytes in total; shorten the condition messages"
             ),
         ),
         rule(

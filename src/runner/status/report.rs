@@ -30,7 +30,6 @@ impl Observed {
             .as_deref()
             .filter(|_| runs && self.desktop.connected)
             .map(|user| plain_text(user, USER_MAX));
-        let used: usize = osinfo.values().chain(&user).map(String::len).sum();
         let conditions: Vec<Condition> = self
             .conditions()
             .iter()
@@ -43,6 +42,9 @@ impl Observed {
             ..console
         };
         let consoles = self.consoles().into_iter().filter(|_| runs);
+        let consoles: Vec<_> = consoles.take(CONSOLES_MAX).map(short).collect();
+        let users = consoles.iter().map(|console| &console.user).chain(&user);
+        let used: usize = osinfo.values().chain(users).map(String::len).sum();
         VmReportStatus {
             observed_reset_request: self.reset_request,
             runner_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -70,7 +72,7 @@ impl Observed {
             boots: self.boots,
             resets: self.resets,
             console_connections: self.console_connections,
-            consoles: consoles.take(CONSOLES_MAX).map(short).collect(),
+            consoles,
             console_key: self.console_key.clone(),
             conditions: with_short_messages(conditions, TEXTS_MAX.saturating_sub(used)),
         }
@@ -116,14 +118,21 @@ fn with_short_messages(mut conditions: Vec<Condition>, room: usize) -> Vec<Condi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::vm::ConsoleProtocol;
     use crate::api::vm::conditions::ConditionReason;
     use crate::runner::failure::Problem;
     use crate::runner::status::tests::observed;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use serde_json::json;
 
     fn texts(report: &VmReportStatus) -> usize {
         let messages = report.conditions.iter().map(|c| c.message.len());
-        let user = report.logged_in_user.iter().map(String::len);
+        let consoles = report.consoles.iter().map(|console| console.user.len());
+        let user = report
+            .logged_in_user
+            .iter()
+            .map(String::len)
+            .chain(consoles);
         messages
             .chain(report.osinfo.values().map(String::len))
             .chain(user)
@@ -143,17 +152,30 @@ mod tests {
         observed.desktop.user = Some(long.clone());
         observed.addresses = (0..100).map(|n| format!("10.0.0.{n}")).collect();
         observed.console = Some((format!("fe80::1%eth0 {}", "x".repeat(100)), String::new()));
+        let viewer = ConsoleConnection {
+            user: long.clone(),
+            client: "x y".repeat(40),
+            protocol: ConsoleProtocol::Serial,
+            since: Time(Timestamp::UNIX_EPOCH),
+        };
+        observed.viewers = vec![viewer; 9];
         observed.memory_problem = Some(long.clone());
         observed.cpu_problem = Some(Problem::new(ConditionReason::NotFollowed, long.clone()));
         observed.stalled = Some(Problem::new(ConditionReason::DiskFull, long.clone()));
         observed.login_wanted = Some(long);
         let report = observed.report(&[], Timestamp::UNIX_EPOCH);
         assert!(
-            (1500..=TEXTS_MAX).contains(&texts(&report)),
+            (TEXTS_MAX - 100..=TEXTS_MAX).contains(&texts(&report)),
             "{}",
             texts(&report)
         );
         assert_eq!(report.guest_ips.len(), GUEST_IPS_MAX);
+        let console = &report.consoles[1];
+        let lengths = (console.user.len(), console.client.len());
+        assert_eq!(
+            (report.consoles.len(), lengths),
+            (CONSOLES_MAX, (252, HOST_MAX))
+        );
         assert!(report.osinfo.len() <= OSINFO_ENTRIES_MAX && !report.osinfo.is_empty());
         assert!(report.console_client.starts_with("fe80::1%eth0x"));
         assert_eq!(report.console_client.len(), HOST_MAX);

@@ -348,7 +348,7 @@ fn largest() -> Value {
     let osinfo: BTreeMap<String, &str> = (0..OSINFO_ENTRIES_MAX)
         .map(|n| (format!("{n:032}"), ""))
         .collect();
-    let console = json!({"user": "\"".repeat(253), "client": "c".repeat(64), "protocol": "Serial", "since": "2026-01-01T00:00:00Z"});
+    let console = json!({"user": "", "client": "c".repeat(64), "protocol": "Serial", "since": "2026-01-01T00:00:00Z"});
     json!({
         "runnerVersion": "9".repeat(32), "cpus": 100_000, "ram": "9".repeat(24),
         "guestIPs": vec!["2001:0db8:0000:0000:0000:0000:0000:0001"; 32],
