@@ -1,7 +1,8 @@
 //! The port of the runner for the web console, which the test plays.
 
 use crate::api::{Api, condition};
-use crate::fixture::{Fixture, LIMIT};
+use crate::fixture::{DISPLAY, Fixture, LIMIT};
+use crate::viewer::Viewer;
 use futures::{SinkExt, StreamExt};
 use serde_json::json;
 use tokio::net::TcpStream;
@@ -203,7 +204,7 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
     fixture.write("config/console-keys", &own.public().to_string());
     fixture.write("config/display-password", "of the Secret");
     fixture.write("config/password-expiry", "now");
-    let spice = json!({"spice": {"port": 5900}});
+    let spice = json!({"spice": {"port": DISPLAY}});
     fixture.configure(&json!({"namespace": "ns"}), &json!({"display": spice}));
     let vm = fixture.start_with_report(&api, "pod-uid");
     vm.reaches("Booted");
@@ -245,6 +246,15 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
     let (first, second) = (password().await, password().await);
     assert_eq!((first.0.len(), first.1), (24, Some(30)));
     assert_ne!(first.0, second.0);
+    let viewer = Viewer::connect(&fixture, Some(&second.0));
+    vm.until("a SPICE client of the user", || {
+        let status = api.statuses().pop()?;
+        let consoles = status["status"]["consoles"].as_array()?;
+        let is_spice = |console: &&serde_json::Value| console["protocol"] == "Spice";
+        let spice = consoles.iter().find(is_spice)?;
+        (spice["user"] == "alice").then_some(())
+    });
+    drop(viewer);
     // A password of the Secret that remains valid is used as it is, also after one-time passwords.
     fixture.write("config/password-expiry", "never");
     let fixed = ("of the Secret".to_owned(), None);

@@ -8,13 +8,13 @@ use std::process::{Child, Stdio};
 use tempfile::TempDir;
 
 /// A client without a window that stays connected: `spicy-stats` (of Debian's spice-client-gtk).
-struct Viewer {
+pub struct Viewer {
     child: Child,
     home: TempDir,
 }
 
 impl Viewer {
-    fn connect(fixture: &Fixture, password: Option<&str>) -> Self {
+    pub fn connect(fixture: &Fixture, password: Option<&str>) -> Self {
         let home = tempfile::tempdir().unwrap();
         let log = File::create(home.path().join("log")).unwrap();
         let mut command = fixture.network.command("spicy-stats");
