@@ -48,9 +48,16 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let users = ConfigFile::<Users>::load_optional(&options.users)?;
     let present = |config: &ConfigFile<WebSettings>, users: &ConfigFile<Users>| {
         let settings = config.settings.clone().with_users(&users.settings);
-        if settings.users().is_empty() {
+        if settings.users().is_empty() && settings.providers().is_empty() {
             tracing::warn!(
                 "nobody can log in, because no user is configured; add users to users.yaml of the Secret vm-web-users"
+            );
+        }
+        let providers = settings.providers().iter();
+        for provider in providers.filter(|provider| provider.authorized_roles.is_empty()) {
+            tracing::warn!(
+                provider = provider.name,
+                "nobody can log in by the provider, because authorizedRoles is empty; add roles, or \"\" for users without a role"
             );
         }
         Arc::new(settings)
@@ -63,7 +70,8 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     cluster.metrics = metrics.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
     let (sender, settings) = watch::channel(present(&config, &users));
-    let console = Console::new(cluster, namespace, settings);
+    let authorities = options.users.with_file_name("ca.crt");
+    let console = Console::new(cluster, namespace, settings, authorities);
     let mut tasks = Tasks::default();
     console.start(&mut tasks);
     for (name, address, router) in [

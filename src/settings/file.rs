@@ -30,7 +30,7 @@ const NOT_YET: &str =
     "the web console does not support this key yet, so it has no effect; it can remain in the file";
 
 /// Keys without effect, and the reason.
-const KEYS_WITHOUT_EFFECT: [(&str, &str); 10] = [
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 7] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
         "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \
@@ -44,18 +44,6 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 10] = [
         "/Manager./Controller./DisplaySecretMonitor",
         "this key has no effect in the operator; remove the key. If a web console of the Java VM-Operator reads this file, use \
          the key /Manager./Controller./Reconciler./DisplaySecretReconciler instead",
-    ),
-    (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./LoginConlet.oidcProviders",
-        NOT_YET,
-    ),
-    (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./OidcClient",
-        NOT_YET,
-    ),
-    (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./RoleConfigurator.replace",
-        NOT_YET,
     ),
     (
         "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./UserLogger",

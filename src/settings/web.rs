@@ -3,10 +3,13 @@
 
 use crate::settings::{Section, limits};
 use ipnet::IpNet;
+use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 /// Maximum length of a user's name in bytes, as in a `VmAssignment`.
 pub const USER_NAME_MAX: usize = 253;
@@ -16,6 +19,12 @@ const PASSWORD_VALIDITY: u32 = 30;
 
 /// Times in seconds for which such a password can be valid.
 const PASSWORD_VALIDITIES: std::ops::RangeInclusive<u64> = 1..=86_400;
+
+/// End of the address of a provider's configuration.
+const CONFIGURATION: &str = "/.well-known/openid-configuration";
+
+/// Path to which providers of OpenID Connect send the browser after a login.
+pub const CALLBACK: &str = "/oauth/callback";
 
 /// Costs of a bcrypt hash. A login with cost 14 needs about a second of processor time.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=14;
@@ -108,6 +117,9 @@ pub struct Console {
     /// Logins.
     #[serde(rename = "/LoginConlet")]
     pub login: Login,
+    /// Logins by providers of OpenID Connect.
+    #[serde(rename = "/OidcClient")]
+    pub oidc_client: OidcClient,
     /// Roles.
     #[serde(rename = "/RoleConfigurator")]
     pub roles: Roles,
@@ -180,6 +192,167 @@ pub struct ViewerFiles {
 pub struct Login {
     /// Users that log in with a password. Default: none.
     pub users: Vec<LocalUser>,
+    /// Providers of OpenID Connect. Default: none.
+    pub oidc_providers: Vec<OidcProvider>,
+}
+
+/// An item of `oidcProviders`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcProvider {
+    /// Name, of letters, digits, `-` and `_`.
+    pub name: String,
+    /// Name that the login page shows. Default: `name`.
+    #[serde(default)]
+    pub display_name: Option<String>,
+    /// Address of the provider's configuration, which ends with `/.well-known/openid-configuration`. It begins with `https://`, or with
+    /// `http://` and the name of this host.
+    pub configuration_endpoint: String,
+    /// Name of the console at the provider.
+    pub client_id: String,
+    /// Secret of the console at the provider. Default: none, for a public client.
+    #[serde(default)]
+    pub secret: Option<Hidden>,
+    /// File with this secret, instead of `secret`. The console reads the file at each login.
+    #[serde(default)]
+    pub secret_file: Option<PathBuf>,
+    /// Path of the claim with the user's roles, with dots between its keys. Default: `roles`.
+    #[serde(default)]
+    pub roles_claim: Option<String>,
+    /// Roles of which a user needs one to log in, as the provider names them. An empty text permits users without a role. Default: none, so
+    /// that nobody can log in.
+    #[serde(default)]
+    pub authorized_roles: Vec<String>,
+    /// Changes of the user's name. The first one that matches the whole name applies.
+    #[serde(default)]
+    pub user_mappings: Vec<Mapping>,
+    /// Changes of each role. A role that becomes empty is removed.
+    #[serde(default)]
+    pub role_mappings: Vec<Mapping>,
+    /// Size of a window. The console opens none.
+    #[serde(default)]
+    pub popup: Option<serde_json::Value>,
+}
+
+/// A text that is in no log.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("hidden")
+    }
+}
+
+/// A change of a name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct Mapping {
+    /// Regular expression for the whole name.
+    pub from: String,
+    /// New name. `$1` is the first group of the expression.
+    pub to: String,
+}
+
+impl Mapping {
+    fn expression(&self) -> Option<Regex> {
+        Regex::new(&format!("^(?:{})$", self.from)).ok()
+    }
+
+    /// The new name. In Java, `$1a` is the first group and a letter, and a backslash makes the next letter literal.
+    fn replacement(&self) -> String {
+        let mut replacement = String::new();
+        let mut letters = self.to.chars().peekable();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\\' => match letters.next() {
+                    Some('$') => replacement.push_str("$$"),
+                    next => replacement.extend(next),
+                },
+                '$' if letters.peek().is_some_and(char::is_ascii_digit) => {
+                    let digit = letters.next();
+                    replacement.push_str("${");
+                    replacement.extend(digit);
+                    replacement.push('}');
+                }
+                letter => replacement.push(letter),
+            }
+        }
+        replacement
+    }
+
+    /// The name after the first of these changes that matches.
+    fn apply(all: &[Self], name: &str) -> String {
+        let changed = all.iter().find_map(|mapping| {
+            let expression = mapping.expression()?;
+            let matches = expression.is_match(name);
+            matches.then(|| expression.replace(name, mapping.replacement()).into_owned())
+        });
+        changed.unwrap_or_else(|| name.to_owned())
+    }
+}
+
+impl OidcProvider {
+    /// The name that the login page shows.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        self.display_name.as_deref().unwrap_or(&self.name)
+    }
+
+    /// The issuer, from which the address of the configuration is derived.
+    #[must_use]
+    pub fn issuer(&self) -> Option<&str> {
+        let issuer = self.configuration_endpoint.strip_suffix(CONFIGURATION)?;
+        let is_local = |rest: &str| {
+            let host = rest.split(['/', ':']).next();
+            host.is_some_and(|host| ["localhost", "127.0.0.1"].contains(&host))
+        };
+        let is_safe = issuer.starts_with("https://")
+            || issuer.strip_prefix("http://").is_some_and(is_local);
+        is_safe.then_some(issuer)
+    }
+
+    /// Whether a user with these roles of the provider may log in.
+    #[must_use]
+    pub fn authorizes(&self, roles: &[String]) -> bool {
+        let is_authorized = |role: &String| self.authorized_roles.contains(role);
+        roles.iter().any(is_authorized)
+            || roles.is_empty() && self.authorized_roles.iter().any(String::is_empty)
+    }
+
+    /// The name of a user in the console.
+    #[must_use]
+    pub fn user(&self, name: &str) -> String {
+        Mapping::apply(&self.user_mappings, name)
+    }
+
+    /// Roles of the provider in the console.
+    #[must_use]
+    pub fn roles(&self, roles: &[String]) -> Vec<String> {
+        let mapped = roles.iter().map(|role| Mapping::apply(&self.role_mappings, role));
+        mapped.filter(|role| !role.is_empty()).collect()
+    }
+
+    /// The first value that is not allowed: its key, and the next step.
+    fn violation(&self) -> Option<(&'static str, &'static str)> {
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+        let mappings = || self.user_mappings.iter().chain(&self.role_mappings);
+        if self.name.is_empty() || !self.name.chars().all(is_name) {
+            Some(("name", "use letters, digits, - and _"))
+        } else if self.issuer().is_none() {
+            let next_step = "use the address of the provider's configuration, which begins with https:// and ends with \
+                             /.well-known/openid-configuration";
+            Some(("configurationEndpoint", next_step))
+        } else if self.client_id.is_empty() {
+            Some(("clientId", "use the name of the console at the provider"))
+        } else if mappings().any(|mapping| mapping.expression().is_none()) {
+            let next_step = "correct the regular expressions of userMappings and roleMappings; they have no look-around and no \
+                             backreferences";
+            Some(("userMappings", next_step))
+        } else {
+            None
+        }
+    }
 }
 
 /// An item of `users`.
@@ -198,12 +371,23 @@ pub struct LocalUser {
     pub password: String,
 }
 
+/// Key `/OidcClient`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OidcClient {
+    /// Address to which providers send the browser after a login, as it is registered at the providers. It is the address of the console
+    /// followed by `/oauth/callback`.
+    pub redirect_uri: Option<String>,
+}
+
 /// Key `/RoleConfigurator`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Roles {
     /// Roles of each user, by name. The name `*` stands for all users. Default: none.
     pub roles_by_user: BTreeMap<String, Vec<String>>,
+    /// Whether users have only these roles, and none of a provider. Default: no.
+    pub replace: bool,
 }
 
 /// Key `/RoleConletFilter`.
@@ -237,12 +421,35 @@ impl WebSettings {
         self.users().iter().find(|user| user.name == name)
     }
 
-    /// The roles of a user.
+    /// The roles of a user, of which a provider has reported these.
     #[must_use]
-    pub fn roles(&self, user: &str) -> BTreeSet<&str> {
-        let by_user = &self.server.weblet.console.roles.roles_by_user;
-        let listed = [user, "*"].into_iter().filter_map(|key| by_user.get(key));
-        listed.flatten().map(String::as_str).collect()
+    pub fn roles<'a>(&'a self, user: &str, reported: &'a [String]) -> BTreeSet<&'a str> {
+        let Roles {
+            roles_by_user,
+            replace,
+        } = &self.server.weblet.console.roles;
+        let listed = [user, "*"].into_iter();
+        let listed = listed.filter_map(|key| roles_by_user.get(key));
+        let reported = reported.iter().filter(|_| !replace);
+        listed.flatten().chain(reported).map(String::as_str).collect()
+    }
+
+    /// The providers of OpenID Connect.
+    #[must_use]
+    pub fn providers(&self) -> &[OidcProvider] {
+        &self.server.weblet.console.login.oidc_providers
+    }
+
+    /// The provider of that name.
+    #[must_use]
+    pub fn provider(&self, name: &str) -> Option<&OidcProvider> {
+        self.providers().iter().find(|provider| provider.name == name)
+    }
+
+    /// The address to which providers send the browser.
+    #[must_use]
+    pub fn redirect_uri(&self) -> Option<&str> {
+        self.server.weblet.console.oidc_client.redirect_uri.as_deref()
     }
 
     /// The widgets that each role may use, if the configuration has the key.
@@ -352,8 +559,28 @@ impl Section for WebSettings {
                 "/Controller./Reconciler./DisplaySecretReconciler.passwordValidity".to_owned();
             return Some((key, "use seconds from 1 to 86400"));
         }
+        if let Some(violation) = self.violation_of_providers() {
+            return Some(violation);
+        }
         let violation = first_violation(self.users());
         violation.map(|(key, next_step)| (format!("{USERS}{key}"), next_step))
+    }
+}
+
+impl WebSettings {
+    fn violation_of_providers(&self) -> Option<(String, &'static str)> {
+        const CONSOLE: &str = "/GuiHttpServer./ConsoleWeblet./WebConsole";
+        let providers = self.providers();
+        let of_provider = providers.iter().enumerate().find_map(|(n, provider)| {
+            let (field, next_step) = provider.violation()?;
+            let key = format!("{CONSOLE}./LoginConlet.oidcProviders[{n}].{field}");
+            Some((key, next_step))
+        });
+        let is_callback = |uri: &str| uri.starts_with("http") && uri.ends_with(CALLBACK);
+        let is_complete = providers.is_empty() || self.redirect_uri().is_some_and(is_callback);
+        let key = || format!("{CONSOLE}./OidcClient.redirectUri");
+        let next_step = "use the address of the console, followed by /oauth/callback, as it is registered at the providers";
+        of_provider.or_else(|| (!is_complete).then(|| (key(), next_step)))
     }
 }
 
@@ -426,8 +653,8 @@ mod tests {
         let (settings, warnings) = parse(&user("alice", HASH), "object: 1").unwrap();
         assert_eq!(settings.namespace(), Some("vms"));
         assert!(settings.user("alice").is_some() && settings.user("Alice").is_none());
-        assert_eq!(settings.roles("alice"), BTreeSet::from(["admin", "other"]));
-        assert_eq!(settings.roles("bob"), BTreeSet::from(["other"]));
+        assert_eq!(settings.roles("alice", &[]), BTreeSet::from(["admin", "other"]));
+        assert_eq!(settings.roles("bob", &[]), BTreeSet::from(["other"]));
         assert_eq!(settings.password_validity(), 20);
         let expected = ViewerFiles {
             prefers_ipv6: true,

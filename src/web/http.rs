@@ -2,9 +2,10 @@
 
 use crate::api::runner::viewer::{self, Function};
 use crate::k8s::registry::Stored;
-use crate::settings::web::WebSettings;
+use crate::settings::web::{CALLBACK, WebSettings};
 use crate::web::logins::{Login, Rejected, places};
-use crate::web::rights::{Action, Capability, Viewer};
+use crate::web::oidc::{self, Pending, Returned};
+use crate::web::rights::{Action, Capability};
 use crate::web::runner::End;
 use crate::web::view::is_object_name;
 use crate::web::viewer_file::{self, ViewerFile};
@@ -16,11 +17,11 @@ use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use axum_extra::extract::CookieJar;
-use axum_extra::extract::cookie::{Cookie, SameSite};
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite, cookie_time};
+use axum_extra::extract::{CookieJar, cookie};
 use kube::api::{Patch, PatchParams};
 use kube::core::Status;
 use memory_serve::CacheControl;
@@ -37,6 +38,12 @@ use tracing::subscriber::{NoSubscriber, with_default};
 
 /// Browsers accept this cookie by HTTPS or from localhost only, and send it to this host only.
 const COOKIE: &str = "__Host-vmop";
+
+/// The cookie of a login by a provider that has begun.
+const BEGUN: &str = "__Host-vmop-login";
+
+/// Maximum length of the address of a page after a login.
+const PAGE_MAX: usize = 1 << 10;
 
 /// Maximum size of a request's body.
 const BODY_MAX: usize = 8 << 10;
@@ -138,7 +145,9 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/vms/{name}/viewer-file", post(viewer_file))
         // The routes above need a login, which the layer adds to the request.
         .route_layer(require_login)
-        .route("/api/v1/login", post(login))
+        .route("/api/v1/login", post(login).get(ways_to_log_in))
+        .route("/api/v1/oidc/{name}", get(begin_by_provider))
+        .route(CALLBACK, get(complete_by_provider))
         .route("/api/v1/logout", post(logout))
         .layer(SetResponseHeaderLayer::if_not_present(
             header::CACHE_CONTROL,
@@ -216,12 +225,13 @@ impl Session {
     fn of(login: &Login, console: &Console) -> Json<Self> {
         let settings = console.settings();
         let user = settings.user(&login.user);
+        let reported = login.full_name.as_deref().map(str::to_owned);
         Json(Self {
             user: login.user.as_ref().to_owned(),
-            full_name: user.and_then(|user| user.full_name.clone()),
+            full_name: reported.or_else(|| user.and_then(|user| user.full_name.clone())),
             cluster: settings.cluster_name.clone(),
             namespace: console.namespace.clone(),
-            capabilities: Viewer::new(&settings, &login.user).capabilities,
+            capabilities: login.viewer(&settings).capabilities,
         })
     }
 }
@@ -276,12 +286,138 @@ async fn login(
         Ok(Err(rejected)) => return Ok(rejection(rejected)),
         Err(_) => return Ok(rejection(Rejected::Busy)),
     };
-    let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()))
-        .path("/")
-        .secure(true)
-        .http_only(true)
-        .same_site(SameSite::Strict);
-    Ok((jar.add(cookie), Session::of(&login, &console)).into_response())
+    let session = Session::of(&login, &console);
+    Ok((jar.add(cookie_of(&login)), session).into_response())
+}
+
+fn cookie_of(login: &Login) -> Cookie<'static> {
+    let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()));
+    let cookie = cookie.path("/").secure(true).http_only(true);
+    cookie.same_site(SameSite::Strict).build()
+}
+
+/// The ways to log in.
+#[derive(Serialize)]
+struct WaysToLogIn {
+    /// Whether there are users with a password.
+    password: bool,
+    providers: Vec<ProviderButton>,
+}
+
+#[derive(Serialize)]
+struct ProviderButton {
+    name: String,
+    title: String,
+}
+
+async fn ways_to_log_in(State(console): Shared) -> Json<WaysToLogIn> {
+    let settings = console.settings();
+    let providers = settings.providers().iter().map(|provider| ProviderButton {
+        name: provider.name.clone(),
+        title: provider.title().to_owned(),
+    });
+    Json(WaysToLogIn {
+        password: !settings.users().is_empty(),
+        providers: providers.collect(),
+    })
+}
+
+#[derive(Deserialize)]
+struct PageQuery {
+    #[serde(default)]
+    page: String,
+}
+
+/// Whether the browser may be sent to this page of the console.
+fn is_own_page(page: &str) -> bool {
+    let mut letters = page.chars();
+    letters.next() == Some('/')
+        && !matches!(letters.next(), Some('/' | '\\'))
+        && page.len() <= PAGE_MAX
+        && page.chars().all(|letter| letter.is_ascii_graphic())
+}
+
+/// Sends the browser to the provider. The cookie comes back with it.
+async fn begin_by_provider(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    Query(PageQuery { page }): Query<PageQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let settings = console.settings();
+    let client = client(&settings, peer, &headers);
+    let Some(provider) = settings.provider(&name) else {
+        return Problem::new(StatusCode::NOT_FOUND, "NotFound").into_response();
+    };
+    if let Err(rejected) = console.logins.limit_address(client) {
+        return rejection(rejected);
+    }
+    let page = if is_own_page(&page) { page } else { "/".to_owned() };
+    let language = headers.get(header::ACCEPT_LANGUAGE);
+    let language = language.and_then(|value| value.to_str().ok()?.split([',', ';']).next());
+    let begun = oidc::begin(&settings, provider, &console.authorities, language, page);
+    match begun.await {
+        Ok((url, pending)) => {
+            // Plain data can always be serialized.
+            let content = serde_json::to_string(&pending).unwrap_or_default();
+            let cookie = begun_cookie(content);
+            let jar = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
+            (jar.add(cookie), Redirect::to(&url)).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(provider = name, %client, %error, "cannot begin a login");
+            Redirect::to(&format!("/?login={}", error.code())).into_response()
+        }
+    }
+}
+
+/// The cookie of a login that has begun. Browsers send it with the navigation from the page of the provider.
+fn begun_cookie(content: String) -> Cookie<'static> {
+    let cookie = Cookie::build((BEGUN, content));
+    let cookie = cookie.path("/").secure(true).http_only(true);
+    let cookie = cookie.max_age(cookie::time::Duration::minutes(10));
+    cookie.same_site(SameSite::Lax).build()
+}
+
+/// Logs the user in that the provider has identified.
+async fn complete_by_provider(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(returned): Query<Returned>,
+    headers: HeaderMap,
+    jar: CookieJar,
+) -> Response {
+    let client = client(&console.settings(), peer, &headers);
+    let begun = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
+    let pending = begun.get(BEGUN);
+    let pending = pending.and_then(|it| serde_json::from_str::<Pending>(it.value()).ok());
+    let begun = begun.remove(begun_cookie(String::new()));
+    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let completed = async {
+        let pending = pending.ok_or(oidc::Error::NotBegun)?;
+        let (name, page) = (pending.provider.clone(), pending.page.clone());
+        let settings = console.settings();
+        let provider = settings.provider(&name).ok_or(oidc::Error::NotBegun)?;
+        let authorities = &console.authorities;
+        let identity = oidc::complete(&settings, provider, authorities, pending, returned).await?;
+        let settings = console.settings();
+        let logins = &console.logins;
+        let login = logins.begin_by_provider(&settings, identity, name, previous.as_deref());
+        Ok::<_, oidc::Error>((login, page))
+    };
+    match completed.await {
+        Ok((login, page)) => {
+            let roles = login.viewer(&console.settings()).roles();
+            tracing::info!(user = &*login.user, %client, ?roles, "login by a provider");
+            (begun, jar.add(cookie_of(&login)), Redirect::to(&page)).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%client, %error, "login by a provider rejected");
+            let to = format!("/?login={}", error.code());
+            (begun, Redirect::to(&to)).into_response()
+        }
+    }
 }
 
 fn rejection(rejected: Rejected) -> Response {
@@ -547,7 +683,7 @@ async fn request_change(
     let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
     let vm = vm.ok_or_else(not_found)?;
     let settings = console.settings();
-    let rights = Viewer::new(&settings, user).on_vm(&vm.spec.permissions);
+    let rights = login.viewer(&settings).on_vm(&vm.spec.permissions);
     let rights = rights.ok_or_else(not_found)?;
     if !rights.include(action.needs()) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());

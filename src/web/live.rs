@@ -6,7 +6,6 @@ use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::logins::{Login, Places};
-use crate::web::rights::Viewer;
 use crate::web::view::Row;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use serde::Serialize;
@@ -54,7 +53,7 @@ impl List {
     /// The whole list.
     fn all(&mut self, settings: &WebSettings) -> Message {
         let vms = self.console.all_vms();
-        let viewer = Viewer::new(settings, &self.login.user);
+        let viewer = self.login.viewer(settings);
         let rows: Vec<_> = vms.iter().filter_map(|vm| vm.row(&viewer)).collect();
         self.shown = rows.iter().map(|row| row.name().to_owned()).collect();
         text(&Update {
@@ -70,7 +69,7 @@ impl List {
             .iter()
             .map(|vm| (vm.name(), self.console.vms.get(vm)));
         let vms: Vec<_> = vms.collect();
-        let viewer = Viewer::new(settings, &self.login.user);
+        let viewer = self.login.viewer(settings);
         let mut update = Update::default();
         for (name, vm) in &vms {
             let row = vm.as_ref().and_then(|vm| vm.row(&viewer));

@@ -2,6 +2,8 @@
 
 use crate::settings::web::{LocalUser, USER_NAME_MAX, WebSettings};
 use crate::web::LIVE_OF_LOGIN_MAX;
+use crate::web::oidc::Identity;
+use crate::web::rights::Viewer;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::collections::HashMap;
@@ -53,12 +55,23 @@ pub struct Login {
     pub id: Arc<str>,
     /// Name of the user.
     pub user: Arc<str>,
+    /// Name that pages show, and roles, of a provider of OpenID Connect.
+    pub full_name: Option<Arc<str>>,
+    pub roles: Arc<[String]>,
     /// Is cancelled when the login ends.
     pub ended: CancellationToken,
     /// Pages with a live list.
     pub live: Arc<Semaphore>,
     /// Pages with a screen or a serial console.
     pub consoles: Arc<Semaphore>,
+}
+
+impl Login {
+    /// The user with the rights of the present configuration.
+    #[must_use]
+    pub fn viewer<'a>(&'a self, settings: &'a WebSettings) -> Viewer<'a> {
+        Viewer::new(settings, &self.user, &self.roles)
+    }
 }
 
 /// The places of a page among those of all pages and of its login.
@@ -73,16 +86,29 @@ pub fn places(of_all: &Arc<Semaphore>, of_login: &Arc<Semaphore>) -> Option<Plac
 
 struct Entry {
     login: Login,
-    /// The hash with which the user logged in: another one ends the login.
-    hash: String,
+    proof: Proof,
     begun: Instant,
     used: Instant,
 }
 
+/// How the user has logged in. A login ends when this is not possible any more.
+enum Proof {
+    /// By a password with this hash.
+    Password(String),
+    /// By the provider with this name.
+    Provider(String),
+}
+
 impl Entry {
     fn is_valid(&self, settings: &WebSettings) -> bool {
-        let user = settings.user(&self.login.user);
-        user.is_some_and(|user| user.password == self.hash)
+        let is_possible = match &self.proof {
+            Proof::Password(hash) => {
+                let user = settings.user(&self.login.user);
+                user.is_some_and(|user| user.password == *hash)
+            }
+            Proof::Provider(name) => settings.provider(name).is_some(),
+        };
+        is_possible
             && self.begun.elapsed() < LOGIN_MAX
             && self.used.elapsed() < IDLE_MAX
     }
@@ -154,10 +180,32 @@ impl Logins {
         if !(is_right && is_short && is_present) {
             return Err(Rejected::Wrong);
         }
-        if let Some(previous) = previous {
-            self.end(previous);
-        }
-        Ok(self.insert(name, hash, &settings))
+        let identity = Identity {
+            user: name.to_owned(),
+            full_name: None,
+            roles: Vec::new(),
+        };
+        Ok(self.insert(identity, Proof::Password(hash), previous, &settings))
+    }
+
+    /// Begins the login of a user that a provider has identified. The login `previous` ends.
+    #[must_use]
+    pub fn begin_by_provider(
+        &self,
+        settings: &WebSettings,
+        identity: Identity,
+        provider: String,
+        previous: Option<&str>,
+    ) -> Login {
+        self.insert(identity, Proof::Provider(provider), previous, settings)
+    }
+
+    /// Counts the begin of a login by a provider.
+    ///
+    /// # Errors
+    /// There were too many.
+    pub fn limit_address(&self, client: IpAddr) -> Result<(), Rejected> {
+        check(&self.by_address, &network_of(client))
     }
 
     /// Whether the log gets a line about a rejected login: a client with too many attempts must not fill it.
@@ -191,7 +239,16 @@ impl Logins {
         verified.await.map_err(|_| Rejected::Busy)
     }
 
-    fn insert(&self, name: &str, hash: String, settings: &WebSettings) -> Login {
+    fn insert(
+        &self,
+        identity: Identity,
+        proof: Proof,
+        previous: Option<&str>,
+        settings: &WebSettings,
+    ) -> Login {
+        if let Some(previous) = previous {
+            self.end(previous);
+        }
         let mut random = [0; 16];
         // Without random numbers, no process of the node works.
         #[allow(clippy::expect_used)]
@@ -199,7 +256,9 @@ impl Logins {
         let id: Arc<str> = format!("{:032x}", u128::from_ne_bytes(random)).into();
         let login = Login {
             id: id.clone(),
-            user: name.into(),
+            user: identity.user.into(),
+            full_name: identity.full_name.map(Arc::from),
+            roles: identity.roles.into(),
             ended: CancellationToken::new(),
             live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
             consoles: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
@@ -207,7 +266,7 @@ impl Logins {
         let now = Instant::now();
         let entry = Entry {
             login: login.clone(),
-            hash,
+            proof,
             begun: now,
             used: now,
         };

@@ -5,6 +5,7 @@
 //! | `rights` (pure) | the rights of a user on a VM |
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `logins` | passwords, limits of attempts, logins in use |
+//! | `oidc`, `https` | logins by providers of OpenID Connect |
 //! | `live` | the list of VMs on one page, by WebSocket |
 //! | `relay` | the screen or the serial console of a VM on one page |
 //! | `viewer_file` (pure) | files for SPICE viewers |
@@ -16,9 +17,11 @@
 //! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
 
 mod http;
+mod https;
 mod keys;
 mod live;
 mod logins;
+mod oidc;
 mod relay;
 mod rights;
 mod runner;
@@ -41,8 +44,10 @@ use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::logins::Logins;
 use crate::web::view::VmView;
+use axum_extra::extract::cookie::Key;
 use kube::Api;
 use kube::runtime::watcher;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, broadcast, watch};
 
@@ -70,6 +75,10 @@ pub struct Console {
     cluster: Cluster,
     namespace: String,
     settings: watch::Receiver<Arc<WebSettings>>,
+    /// PEM file with certificate authorities of providers of OpenID Connect.
+    authorities: PathBuf,
+    /// The key of the cookies of logins that have begun.
+    cookie_key: Key,
     /// Each VM is a group of its own.
     vms: Arc<Cache<VmView>>,
     changes: broadcast::Sender<Change>,
@@ -87,11 +96,14 @@ impl Console {
         cluster: Cluster,
         namespace: String,
         settings: watch::Receiver<Arc<WebSettings>>,
+        authorities: PathBuf,
     ) -> Arc<Self> {
         Arc::new(Self {
             cluster,
             namespace,
             settings,
+            authorities,
+            cookie_key: Key::generate(),
             vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),

@@ -7,7 +7,6 @@ use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::live::{LOGIN_ENDED, PING_INTERVAL, SILENCE_MAX, close};
 use crate::web::logins::{Login, Places, places};
-use crate::web::rights::Viewer;
 use crate::web::runner::{CONNECT_TIMEOUT, End, Runner, open, permitted, pod_of, read_answer};
 use crate::web::view::{Refusal, VmView};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
@@ -178,7 +177,7 @@ async fn right_lost(
         else {
             return End::NotFound;
         };
-        match vm.may_keep_screen(&Viewer::new(&settings, &login.user)) {
+        match vm.may_keep_screen(&login.viewer(&settings)) {
             Ok(()) => {}
             Err(Refusal::NotRunning) => return End::Ended,
             Err(_) => return End::RightLost,

@@ -120,10 +120,10 @@ pub struct Viewer<'a> {
 }
 
 impl<'a> Viewer<'a> {
-    /// The viewer for a user. Without `conletTypesByRole`, each user has the portal.
+    /// The viewer for a user, of which a provider has reported these roles. Without `conletTypesByRole`, each user has the portal.
     #[must_use]
-    pub fn new(settings: &'a WebSettings, user: &'a str) -> Self {
-        let roles = settings.roles(user);
+    pub fn new(settings: &'a WebSettings, user: &'a str, reported: &'a [String]) -> Self {
+        let roles = settings.roles(user, reported);
         let capabilities = match settings.widgets_by_role() {
             None => BTreeSet::from([Capability::Portal]),
             Some(by_role) => {
@@ -148,6 +148,12 @@ impl<'a> Viewer<'a> {
     #[must_use]
     pub fn user(&self) -> &str {
         self.user
+    }
+
+    /// The roles of the user.
+    #[must_use]
+    pub fn roles(&self) -> &BTreeSet<&str> {
+        &self.roles
     }
 
     /// The rights on a VM: the union over the entries of `permissions` with the user's name or with one of the user's roles.
@@ -201,7 +207,7 @@ mod tests {
     fn rights_with(more: &Value, user: &str, permissions: Value) -> Option<Vec<Grant>> {
         let settings = settings(more);
         let permissions: Vec<Permission> = serde_json::from_value(permissions).unwrap();
-        let rights = Viewer::new(&settings, user).on_vm(&permissions);
+        let rights = Viewer::new(&settings, user, &[]).on_vm(&permissions);
         rights.map(|rights| rights.0)
     }
 
@@ -261,7 +267,7 @@ mod tests {
             ("alice", json!({"admin": ["VmMgmt", "--*"]}), vec![]),
         ] {
             let settings = settings(&by_role);
-            let viewer = Viewer::new(&settings, user);
+            let viewer = Viewer::new(&settings, user, &[]);
             assert!(viewer.capabilities.iter().eq(&expected), "{user} {by_role}");
         }
     }

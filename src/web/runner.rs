@@ -6,7 +6,6 @@ use crate::k8s::ownership::owns;
 use crate::pinned_tls::{self, PublicKey};
 use crate::web::Console;
 use crate::web::logins::Login;
-use crate::web::rights::Viewer;
 use crate::web::view::{Refusal, VmView, is_object_name};
 use axum::http::StatusCode;
 use futures::{SinkExt, StreamExt};
@@ -133,7 +132,7 @@ pub async fn permitted(
     })?;
     let vm = vm.ok_or(End::NotFound)?;
     let settings = console.settings();
-    let may_take = vm.may_open_screen(&Viewer::new(&settings, &login.user))?;
+    let may_take = vm.may_open_screen(&login.viewer(&settings))?;
     Ok((vm, may_take))
 }
 

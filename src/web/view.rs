@@ -299,8 +299,8 @@ mod tests {
     fn row_has_the_listed_fields_only_and_exists_for_users_with_a_right() {
         let settings = WebSettings::default();
         let vm = vm(json!({"pretty-name": "Debian 12", "id": "debian"}));
-        assert!(vm.row(&Viewer::new(&settings, "bob")).is_none());
-        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice")).unwrap()).unwrap();
+        assert!(vm.row(&Viewer::new(&settings, "bob", &[])).is_none());
+        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice", &[])).unwrap()).unwrap();
         let message = "ä".repeat(512);
         let expected = json!({
             "name": "vm", "requested": "Running", "running": true, "system": "Debian 12", "consoleUser": "bob", "may": ["stop"],
