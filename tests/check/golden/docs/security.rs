@@ -193,10 +193,7 @@ const CLAIMS: &[Claim] = &[
     ),
     ("see the screens and use the keyboards", Err(CONSEQUENCE)),
     ("use the serial consoles of these VMs", Err(CONSEQUENCE)),
-    (
-        "get the passwords of the displays",
-        Err(CONSEQUENCE),
-    ),
+    ("get the passwords of the displays", Err(CONSEQUENCE)),
     (
         "read all VMs, and change five fields",
         Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
