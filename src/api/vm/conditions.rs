@@ -186,9 +186,9 @@ condition_reasons! {
     LoggedIn: USER_LOGGED_IN;
     /// The desktop agent could not log the user in; the message contains its answer.
     LoginFailed: USER_LOGGED_IN;
-    /// A SPICE client is connected.
+    /// A SPICE client or a browser is connected.
     Connected: CONSOLE_CONNECTED;
-    /// No SPICE client is connected.
+    /// Neither a SPICE client nor a browser is connected.
     Disconnected: CONSOLE_CONNECTED;
 
     /// The guest runs with KVM.

@@ -35,11 +35,11 @@ const SETTINGS: &str = "# Configuration\n\n\
     [Configuration of the operator](../operate/configuration.md) has an example and the way to change it. All keys are below\n\
     `/Manager` → `/Controller`, and a dot separates a key from the key that contains it. `namespace`, `runnerDataPvc`,\n\
     `cpuOvercommit`, `ramOvercommit`, `loadBalancerService` and `loggingProperties` are keys of the Java VM-Operator; the others are\n\
-    extensions. The operator ignores keys that only the web console of the Java VM-Operator reads. It logs a warning for other keys\n\
+    extensions. The operator ignores keys that only web consoles read. It logs a warning for other keys\n\
     without effect.\n\n\
-    `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` (seconds, default 10) is for console front ends, which read it\n\
-    from the ConfigMap; the operator ignores it. A front end writes `display-password` and `password-expiry` (seconds since 1970)\n\
-    into the VM's display Secret and waits until `status.displayPasswordSerial` increases.\n\n\
+    `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` is for the [web console](../web.md#configuration), which reads it\n\
+    from the ConfigMap. The operator ignores the key. Other console front ends can write `display-password` and `password-expiry`\n\
+    (seconds since 1970) into the VM's display Secret. They wait until `status.displayPasswordSerial` increases.\n\n\
     | key | type | default | limits | description |\n|---|---|---|---|---|\n";
 const METRICS: &str = "# Metrics\n\n\
     [Monitoring](../operate/monitoring.md) describes the installation of monitors, dashboard and alerts.\n\n\

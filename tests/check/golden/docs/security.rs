@@ -42,6 +42,7 @@ const CLAIMS: &[Claim] = &[
             "account_of_the_console_changes_only_the_fields_of_its_actions",
             "actions_need_a_login_a_permission_and_a_page_of_the_console",
             "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
+            "serial_console_and_file_for_a_spice_viewer_need_the_same_right",
             "open_screen_ends_with_the_right_the_login_or_the_runner",
         ]),
     ),
@@ -98,6 +99,7 @@ const CLAIMS: &[Claim] = &[
         Ok(&[
             "a_display_has_its_password_and_nobody_reads_it",
             "no_password_gets_into_another_object",
+            "serial_console_begins_with_the_last_output_and_a_password_of_the_display_is_valid_once",
         ]),
     ),
     (
@@ -136,7 +138,10 @@ const CLAIMS: &[Claim] = &[
     ),
     (
         "show users of its screen",
-        Ok(&["screen_needs_a_right_and_the_own_pod_of_a_running_vm"]),
+        Ok(&[
+            "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
+            "screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key",
+        ]),
     ),
     (
         "send to the network like",
@@ -149,6 +154,13 @@ const CLAIMS: &[Claim] = &[
     (
         "`status.guestIPs` is a claim",
         Ok(&["texts_and_numbers_of_a_report_are_limited"]),
+    ),
+    (
+        "`status.consoles` is a claim",
+        Ok(&[
+            "texts_and_numbers_of_a_report_are_limited",
+            "newest_known_user_of_a_console_is_the_console_user_while_connected",
+        ]),
     ),
     (
         "`status.assignment`",
@@ -180,6 +192,8 @@ const CLAIMS: &[Claim] = &[
         ]),
     ),
     ("see the screens and use the keyboards", Err(CONSEQUENCE)),
+    ("use the serial consoles of these VMs", Err(CONSEQUENCE)),
+    ("get the passwords of the displays", Err(CONSEQUENCE)),
     (
         "read all VMs, and change five fields",
         Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
