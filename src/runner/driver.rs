@@ -162,7 +162,9 @@ struct ViewerFunctions {
 pub struct DisplayAccess {
     /// Whether the display requires a password.
     pub ticketing: bool,
-    /// The certificate authority in PEM, if the display is encrypted.
+    /// Whether the display is encrypted.
+    pub is_encrypted: bool,
+    /// The certificate authority in PEM of an encrypted display.
     pub authority: Option<String>,
 }
 
@@ -185,20 +187,19 @@ impl console::Functions for ViewerFunctions {
     }
 
     fn open_display(&self, user: &str, valid_seconds: u32) -> BoxFuture<'static, Answer> {
-        drop(
-            self.task_results
-                .send(TaskResult::SpiceUser(user.to_owned())),
-        );
+        let (user, task_results) = (user.to_owned(), self.task_results.clone());
         let (display, passwords) = (self.display.clone(), self.passwords.clone());
         Box::pin(async move {
             let Some(DisplayAccess {
                 ticketing,
+                is_encrypted,
                 authority,
             }) = display
             else {
                 return Answer::NoDisplay;
             };
             let mut display = viewer::Display {
+                is_encrypted,
                 authority,
                 ..viewer::Display::default()
             };
@@ -217,6 +218,7 @@ impl console::Functions for ViewerFunctions {
                 display.password = Some(password);
                 display.valid_seconds = valid_seconds;
             }
+            drop(task_results.send(TaskResult::SpiceUser(user)));
             Answer::Display(display)
         })
     }

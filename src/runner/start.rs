@@ -306,6 +306,7 @@ fn start(
         Some(_) => Certificate::find(path.parent().unwrap_or(Path::new(".")))?,
         None => None,
     };
+    let is_encrypted = certificate.is_some();
     let authority = certificate
         .as_ref()
         .and_then(|files| std::fs::read_to_string(&files.authority).ok())
@@ -313,6 +314,7 @@ fn start(
     let spice = spec.vm.display.spice.as_ref();
     let display = spice.map(|_| DisplayAccess {
         ticketing,
+        is_encrypted,
         authority,
     });
     let HostFacts {

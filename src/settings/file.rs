@@ -38,7 +38,7 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 7] = [
     ),
     (
         "/Manager./Controller./Reconciler./DisplaySecretReconciler",
-        "this key has no effect in the operator; remove the key, unless a web console reads this file",
+        "this key has no effect in the operator; a web console reads the key",
     ),
     (
         "/Manager./Controller./DisplaySecretMonitor",

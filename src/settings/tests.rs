@@ -107,7 +107,7 @@ fn file_of_the_java_vm_operator_is_read() {
     assert_eq!(
         warnings,
         [
-            "config.yaml, line 26: /Manager./Controller./Reconciler./DisplaySecretReconciler: this key has no effect in the operator; remove the key, unless a web console reads this file"
+            "config.yaml, line 26: /Manager./Controller./Reconciler./DisplaySecretReconciler: this key has no effect in the operator; a web console reads the key"
         ]
     );
 }

@@ -726,6 +726,61 @@ mod tests {
     }
 
     #[test]
+    fn names_and_roles_of_providers_are_mapped_as_in_java() {
+        let mapping = |from: &str, to: &str| Mapping {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        };
+        for (from, to, name, expected) in [
+            ("(.*)@example.com", "$1", "alice@example.com", "alice"),
+            ("(.*)@example", "$1", "alice@example.com", "alice@example.com"),
+            ("(a)(b)", "$2a$1", "ab", "baa"),
+            ("a|b", "\\$1", "b", "$1"),
+            ("old", "", "old", ""),
+        ] {
+            let all = [mapping(from, to), mapping(".*z", "no")];
+            assert_eq!(Mapping::apply(&all, name), expected, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn provider_needs_a_safe_address_a_callback_and_roles() {
+        let parse = |endpoint: &str, uri: &str, more: &str| {
+            let text = format!(
+                "\"/Manager\": {{\"/GuiHttpServer\": {{\"/ConsoleWeblet\": {{\"/WebConsole\": {{\"/OidcClient\": {{redirectUri: \"{uri}\"}}, \
+                 \"/LoginConlet\": {{oidcProviders: [{{name: kc, clientId: c, configurationEndpoint: \"{endpoint}\"{more}}}]}}}}}}}}}}}}"
+            );
+            WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
+        };
+        let (endpoint, uri) = (
+            "https://kc.example/.well-known/openid-configuration",
+            "https://vms.example/oauth/callback",
+        );
+        let (settings, warnings) = parse(endpoint, uri, ", secret: geheim, popup: {factor: 0.5}").unwrap();
+        assert_eq!(warnings, Vec::<String>::new());
+        assert!(!format!("{settings:?}").contains("geheim"));
+        let provider = settings.provider("kc").unwrap();
+        let roles = |roles: &[&str]| roles.iter().map(|role| (*role).to_owned()).collect::<Vec<_>>();
+        assert!(!provider.authorizes(&roles(&["a"])) && !provider.authorizes(&[]));
+        let (settings, _) = parse(endpoint, uri, ", authorizedRoles: [a, \"\"]").unwrap();
+        let provider = settings.provider("kc").unwrap();
+        assert!(provider.authorizes(&roles(&["a", "b"])) && provider.authorizes(&[]));
+        assert!(!provider.authorizes(&roles(&["b"])));
+        let local = "http://localhost:8080/.well-known/openid-configuration";
+        assert!(parse(local, uri, "").is_ok());
+        for (endpoint, uri, more, expected) in [
+            ("http://kc.example/.well-known/openid-configuration", uri, "", "configurationEndpoint"),
+            ("http://localhost.example/.well-known/openid-configuration", uri, "", "configurationEndpoint"),
+            ("https://kc.example", uri, "", "configurationEndpoint"),
+            (endpoint, "https://vms.example/", "", "/OidcClient.redirectUri"),
+            (endpoint, uri, ", userMappings: [{from: \"(\", to: a}]", "userMappings"),
+        ] {
+            let error = parse(endpoint, uri, more).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
     fn users_of_the_secret_take_precedence_and_are_checked() {
         let (settings, _) = parse(&user("alice", HASH), "").unwrap();
         let other = HASH.replace("$2y$", "$2b$");

@@ -598,7 +598,7 @@ async fn create_viewer_file(
     client: IpAddr,
 ) -> Result<ViewerFile, End> {
     let settings = console.settings();
-    let (vm, may_take) = runner::permitted(console, login, name).await?;
+    let (vm, may_take) = runner::permitted(console, login, name, Function::Display).await?;
     let pod = runner::pod_of(console, &vm).await?;
     let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let request = viewer::Request {
@@ -635,7 +635,7 @@ async fn act(
     // A client that closes its connection does not prevent the log line.
     let done = tokio::spawn(async move {
         let (user, verb) = (&*login.user, action.verb());
-        let done = request_change(&console, user, &name, action).await;
+        let done = request_change(&console, &login, &name, action).await;
         match &done {
             Ok(()) => tracing::info!(user, %client, action = verb, vm = name, "action"),
             Err(Failed { problem, error }) => {
@@ -670,7 +670,7 @@ impl From<Problem> for Failed {
 /// Writes the change of the VM. The rights are those of the present object.
 async fn request_change(
     console: &Console,
-    user: &str,
+    login: &Login,
     name: &str,
     action: Action,
 ) -> Result<(), Failed> {

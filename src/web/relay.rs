@@ -36,10 +36,11 @@ pub struct Requested {
     pub client: IpAddr,
 }
 
-/// The VM of an open screen.
+/// The VM of an open console.
 struct Shown {
     key: ObjectKey,
     uid: Option<String>,
+    function: Function,
 }
 
 /// Relays until the page, the runner or the VM ends, or until the user loses the right or the login.
@@ -85,7 +86,7 @@ async fn show(
         Ok(opened) => opened,
         Err(end) => {
             if end == End::NotPermitted {
-                tracing::info!(user, %client, vm = requested.vm, ?function, "rejected");
+                tracing::info!(user, %client, vm = requested.vm, ?function, "console rejected");
             }
             return Ok(Some(end));
         }
@@ -98,7 +99,7 @@ async fn show(
         places,
     } = opened;
     let name = vm.name();
-    tracing::info!(user, %client, vm = name, ?function, take_over, "opened");
+    tracing::info!(user, %client, vm = name, ?function, take_over, "console opened");
     let connected = Message::Text(r#"{"connected":true}"#.into());
     if socket.send(connected).await.is_err() {
         return Ok(None);
@@ -106,12 +107,13 @@ async fn show(
     let shown = Shown {
         key: ObjectKey::of(&vm),
         uid: vm.uid(),
+        function,
     };
     let end = tokio::select! {
         end = relay(socket, runner, console, login, may_take) => end,
         end = right_lost(console, login, lost, settings, &shown) => Ok(Some(end)),
     };
-    tracing::info!(user, %client, vm = name, ?function, ?end, "ended");
+    tracing::info!(user, %client, vm = name, ?function, ?end, "console ended");
     drop(places);
     end
 }
@@ -127,7 +129,7 @@ struct Opened {
 }
 
 async fn begin(console: &Console, login: &Login, requested: &Requested) -> Result<Opened, End> {
-    let (vm, may_take) = permitted(console, login, &requested.vm).await?;
+    let (vm, may_take) = permitted(console, login, &requested.vm, requested.function).await?;
     let places = places(&console.consoles, &login.consoles).ok_or(End::Busy)?;
     let take_over = requested.take_over && may_take;
     let pod = pod_of(console, &vm).await?;
@@ -177,10 +179,11 @@ async fn right_lost(
         else {
             return End::NotFound;
         };
-        match vm.may_keep_screen(&login.viewer(&settings)) {
+        match vm.may_keep(shown.function, &login.viewer(&settings)) {
             Ok(()) => {}
             Err(Refusal::NotRunning) => return End::Ended,
-            Err(_) => return End::RightLost,
+            Err(Refusal::NotFound | Refusal::NotPermitted) => return End::RightLost,
+            Err(refusal) => return refusal.into(),
         }
     }
 }

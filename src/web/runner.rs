@@ -1,6 +1,6 @@
 //! Connections to the runners of VMs, for a user with a right.
 
-use crate::api::runner::viewer::{ANSWER_MAX, Answer, Request};
+use crate::api::runner::viewer::{ANSWER_MAX, Answer, Function, Request};
 use crate::api::vm::names;
 use crate::k8s::ownership::owns;
 use crate::pinned_tls::{self, PublicKey};
@@ -122,6 +122,7 @@ pub async fn permitted(
     console: &Console,
     login: &Login,
     name: &str,
+    function: Function,
 ) -> Result<(VmView, bool), End> {
     if !is_object_name(name) {
         return Err(End::NotFound);
@@ -132,7 +133,7 @@ pub async fn permitted(
     })?;
     let vm = vm.ok_or(End::NotFound)?;
     let settings = console.settings();
-    let may_take = vm.may_open_screen(&login.viewer(&settings))?;
+    let may_take = vm.may_open(function, &login.viewer(&settings))?;
     Ok((vm, may_take))
 }
 

@@ -2,6 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions;
+use crate::api::runner::viewer::Function;
 use crate::api::vm::ConsoleProtocol;
 use crate::api::vm::conditions::{
     CONSOLE_CONNECTED, ConditionReason, READY, RUNNING, USER_LOGGED_IN,
@@ -180,17 +181,17 @@ impl VmView {
         })
     }
 
-    /// Whether the viewer may see the screen. It returns the first rule of the Java VM-Operator that does not hold, and whether the viewer
-    /// may take the screen from others, for whom most rules are.
+    /// Whether the viewer may use a console: the first rule of the Java VM-Operator that does not hold, or whether the viewer may take the
+    /// screen from others. Rules about the desktop are not for the serial console.
     ///
     /// # Errors
     /// The viewer may not.
-    pub fn may_open_screen(&self, viewer: &Viewer<'_>) -> Result<bool, Refusal> {
-        self.may_keep_screen(viewer)?;
+    pub fn may_open(&self, function: Function, viewer: &Viewer<'_>) -> Result<bool, Refusal> {
+        self.may_keep(function, viewer)?;
         let status = &self.status;
         let rights = viewer.on_vm(&self.spec.permissions).unwrap_or_default();
-        if rights.include(Grant::TakeConsole) {
-            return Ok(true);
+        if rights.include(Grant::TakeConsole) || function == Function::Serial {
+            return Ok(rights.include(Grant::TakeConsole));
         }
         let others = status
             .consoles
@@ -217,11 +218,11 @@ impl VmView {
         login.is_none_or(|login| login.reason != not_requested)
     }
 
-    /// Whether the viewer may continue to see the screen. A logout from the guest does not end it, but the login of another user does.
+    /// Whether the viewer may continue to use the console. A logout from the guest does not end it, but the login of another user does.
     ///
     /// # Errors
     /// The viewer may not.
-    pub fn may_keep_screen(&self, viewer: &Viewer<'_>) -> Result<(), Refusal> {
+    pub fn may_keep(&self, function: Function, viewer: &Viewer<'_>) -> Result<(), Refusal> {
         let rights = viewer
             .on_vm(&self.spec.permissions)
             .ok_or(Refusal::NotFound)?;

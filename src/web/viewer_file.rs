@@ -37,7 +37,7 @@ pub fn create(
         .as_deref()
         .map(str::to_owned)
         .or_else(address)?;
-    let port_key = if display.authority.is_some() {
+    let port_key = if display.is_encrypted {
         "tls-port"
     } else {
         "port"
@@ -113,6 +113,7 @@ mod tests {
             deletes_itself: false,
         };
         let encrypted = Display {
+            is_encrypted: true,
             authority: Some("BEGIN\nA\n".to_owned()),
             ..Display::default()
         };

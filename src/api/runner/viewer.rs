@@ -80,7 +80,9 @@ pub struct Display {
     pub password: Option<String>,
     /// Seconds for which the password is valid. None if it does not expire soon.
     pub valid_seconds: Option<u32>,
-    /// The certificate authority in PEM, if the display is encrypted.
+    /// Whether the display is encrypted.
+    pub is_encrypted: bool,
+    /// The certificate authority in PEM of an encrypted display, if it is short enough.
     pub authority: Option<String>,
 }
 

@@ -76,6 +76,14 @@ async function readError(response: Response): Promise<ApiError> {
   return error;
 }
 
+/** The ways to log in. */
+export interface Ways {
+  password: boolean;
+  providers: { name: string; title: string }[];
+}
+
+export const getWays = () => request<Ways>("GET", "login");
+export const providerUrl = (name: string, page: string) => `/api/v1/oidc/${encodeURIComponent(name)}?${new URLSearchParams({ page })}`;
 export const getSession = () => request<Session>("GET", "session");
 export const postLogin = (user: string, password: string) => request<Session>("POST", "login", { user, password });
 export const postLogout = () => request<void>("POST", "logout");

@@ -166,6 +166,15 @@ export function setQuery(text: string) {
 
 addEventListener("popstate", () => (query.value = readQuery()));
 
+/** The reason why a login by a provider has failed, which the server adds to the URL. */
+export function takeLoginError(): ApiError | null {
+  const url = new URL(location.href);
+  const reason = url.searchParams.get("login");
+  url.searchParams.delete("login");
+  if (reason) history.replaceState(null, "", url);
+  return reason ? { status: 0, reason } : null;
+}
+
 // ---- the page, in the URL
 
 export const VIEWS = ["screen", "serial"] as const;

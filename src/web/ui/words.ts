@@ -62,7 +62,9 @@ type ViewerWord = "label" | "busy" | "next" | "install" | "host" | "port" | "pas
 export interface Words {
   language: string;
   product: string;
-  login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "insecure" | "insecureNext" | "licenses", string>;
+  login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "or" | "noWay" | "insecure" | "insecureNext" | "licenses", string> & {
+    by(provider: string): string;
+  };
   header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place", string>;
   list: Record<"title" | "search" | "loading" | "noVms" | "noVmsNext" | "noPages" | "noPagesNext" | "noMatch" | "showAll" | "showLess", string> & {
     count(shown: number, all: number, filtered: boolean): string;
@@ -136,6 +138,9 @@ export const english: Words = {
     submit: "Log in",
     busy: "Logging in…",
     ended: "Your login has ended. Log in again.",
+    or: "or",
+    noWay: "Nobody can log in, because no user and no provider is configured. Ask your administrator.",
+    by: (provider) => `Log in by ${provider}`,
     insecure: "This page needs HTTPS.",
     insecureNext: "Open it by https:// or at localhost.",
     licenses: "Licenses of third parties",
@@ -322,6 +327,10 @@ export const english: Words = {
   retry: "Try again",
   errors: {
     LoginRejected: () => "User or password is wrong. Correct them and try again.",
+    LoginNotBegun: () => "The login took too long, or began in another browser. Log in again.",
+    LoginDenied: () => "The login was canceled or rejected. Log in again, or ask your administrator.",
+    ProviderFailed: () => "The provider of the login reports an error. Try again, or ask your administrator to read the log of the console.",
+    NotAuthorized: () => "You have no role that permits a login here. Ask your administrator.",
     TooManyAttempts: (e) =>
       e.retryAfterSeconds
         ? `Too many attempts. Try again in ${e.retryAfterSeconds} ${e.retryAfterSeconds === 1 ? "second" : "seconds"}.`

@@ -260,7 +260,7 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     runner
         .report(&console, "vm", json!({"assignment": {"user": "bob"}}))
         .await;
-    assert_eq!(next(&mut page).await, Ok(json!({"reason": "RightLost"})));
+    assert_eq!(next(&mut page).await, Ok(json!({"reason": "Assigned", "user": "bob"})));
     runner
         .report(&console, "vm", json!({"assignment": {"user": null}}))
         .await;
@@ -270,7 +270,7 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     let condition = json!([{"type": "Running", "status": "True", "reason": "VmBooted", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     let other = json!({"conditions": condition, "loggedInUser": "bob"});
     runner.report(&console, "vm", other).await;
-    assert_eq!(next(&mut page).await, Ok(json!({"reason": "RightLost"})));
+    assert_eq!(next(&mut page).await, Ok(json!({"reason": "LoginPending"})));
     drop(viewer);
     runner
         .report(&console, "vm", json!({"loggedInUser": null}))
@@ -284,7 +284,7 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     assert_eq!(next(&mut page).await, Err(4401));
     while let Some(Ok(_)) = viewer.next().await {}
     let log = console.log();
-    assert_eq!(log.matches("\"opened\"").count(), 6, "{log}");
+    assert_eq!(log.matches("\"console opened\"").count(), 6, "{log}");
 }
 
 #[tokio::test]
@@ -305,6 +305,7 @@ async fn serial_console_and_file_for_a_spice_viewer_need_the_same_right() {
     let display = Display {
         password: Some("one-time".to_owned()),
         valid_seconds: Some(30),
+        is_encrypted: false,
         authority: None,
     };
     let expected = json!({"file": "[virt-viewer]\ntype=spice\nhost=127.0.0.1\nport=5900\npassword=one-time\ndelete-this-file=1\n",
