@@ -1,5 +1,6 @@
 //! Routes and headers.
 
+use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
 use crate::api::runner::viewer::{self, Function};
 use crate::k8s::registry::Stored;
 use crate::settings::web::{CALLBACK, WebSettings};
@@ -22,8 +23,9 @@ use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite, cookie_time};
 use axum_extra::extract::{CookieJar, cookie};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
+use kube::{Api, ResourceExt};
 use memory_serve::CacheControl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -143,6 +145,10 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/vms/{name}/screen", get(screen))
         .route("/api/v1/vms/{name}/serial", get(serial))
         .route("/api/v1/vms/{name}/viewer-file", post(viewer_file))
+        .route(
+            "/api/v1/pools/{name}/assignment",
+            post(request_vm).delete(return_vm),
+        )
         // The routes above need a login, which the layer adds to the request.
         .route_layer(require_login)
         .route("/api/v1/login", post(login).get(ways_to_log_in))
@@ -616,6 +622,98 @@ async fn create_viewer_file(
     viewer_file::create(&spice, (&addresses, port), display, options).ok_or(End::NoDisplay)
 }
 
+/// Requests a VM of a pool. A second request changes nothing.
+async fn request_vm(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(pool): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let client = client(&console.settings(), peer, &headers);
+    on_assignment(console, login, pool, client, "request a VM", async |own| {
+        let created = own.api.create(&PostParams::default(), &own.assignment).await;
+        let Err(kube::Error::Api(status)) = &created else {
+            return created.map(drop).map_err(|error| failed(&error));
+        };
+        if status.code != 409 {
+            return created.map(drop).map_err(|error| failed(&error));
+        }
+        let present = own.api.get_opt(&own.assignment.name_any()).await;
+        match present.map_err(|error| failed(&error))? {
+            Some(present) if present.metadata.deletion_timestamp.is_none() => Ok(()),
+            _ => Err(Problem::new(StatusCode::CONFLICT, "Conflict").into()),
+        }
+    })
+    .await
+}
+
+/// Gives the VM of a pool back, or withdraws the request for one.
+async fn return_vm(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(pool): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let client = client(&console.settings(), peer, &headers);
+    on_assignment(console, login, pool, client, "return a VM", async |own| {
+        let name = own.assignment.name_any();
+        match own.api.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop).map_err(|error| failed(&error)),
+        }
+    })
+    .await
+}
+
+/// The assignment of a pool to the user.
+struct OwnAssignment {
+    api: Api<VmAssignment>,
+    assignment: VmAssignment,
+}
+
+/// Carries out an action on the user's assignment of a pool, if the user may use the pool.
+async fn on_assignment(
+    console: Arc<Console>,
+    login: Login,
+    pool: String,
+    client: IpAddr,
+    action: &'static str,
+    act: impl AsyncFnOnce(OwnAssignment) -> Result<(), Failed>,
+) -> Result<StatusCode, Problem> {
+    let user = &*login.user;
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    if !is_object_name(&pool) {
+        return Err(not_found());
+    }
+    let settings = console.settings();
+    let pools = &console.pools;
+    let present = pools.pools.get(&pools.key(&pool));
+    let done = match present {
+        Some(present) if present.may_request(&login.viewer(&settings)) => {
+            let api = Api::namespaced(console.cluster.client.clone(), &console.namespace);
+            let spec = VmAssignmentSpec {
+                pool: pool.clone(),
+                user: user.to_owned(),
+            };
+            let assignment = VmAssignment::new(&names::assignment(&pool, user), spec);
+            act(OwnAssignment { api, assignment }).await
+        }
+        _ => Err(not_found().into()),
+    };
+    match done {
+        Ok(()) => {
+            tracing::info!(user, %client, action, pool, "action");
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Err(Failed { problem, error }) => {
+            tracing::warn!(user, %client, action, pool, reason = problem.reason, error, "action rejected");
+            Err(problem)
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Requested {
     #[serde(rename = "do")]
@@ -683,7 +781,9 @@ async fn request_change(
     let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
     let vm = vm.ok_or_else(not_found)?;
     let settings = console.settings();
-    let rights = login.viewer(&settings).on_vm(&vm.spec.permissions);
+    let pool = console.held_now(&vm, &login.user).await;
+    let pool = pool.map_err(|error| failed(&error))?;
+    let rights = vm.rights(&login.viewer(&settings), pool.as_deref());
     let rights = rights.ok_or_else(not_found)?;
     if !rights.include(action.needs()) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());

@@ -6,7 +6,8 @@ use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
 use crate::web::logins::{Login, Places};
-use crate::web::view::Row;
+use crate::web::pools::PoolRow;
+use crate::web::view::{Row, VmView};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use serde::Serialize;
 use std::collections::HashSet;
@@ -39,6 +40,9 @@ struct Update<'a> {
     rows: Vec<Row<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gone: Vec<String>,
+    /// All pools of the user, in messages with the whole list and after changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pools: Option<&'a [PoolRow]>,
 }
 
 /// The list of one page.
@@ -47,20 +51,47 @@ struct List {
     login: Login,
     /// Names of the VMs that the page has.
     shown: HashSet<String>,
+    /// Pools that the page has.
+    pools: Vec<PoolRow>,
 }
 
 impl List {
     /// The whole list.
     fn all(&mut self, settings: &WebSettings) -> Message {
-        let vms = self.console.all_vms();
+        let (vms, pools) = (self.console.all_vms(), &self.console.pools);
         let viewer = self.login.viewer(settings);
-        let rows: Vec<_> = vms.iter().filter_map(|vm| vm.row(&viewer)).collect();
+        let row = |vm: &'_ Arc<VmView>| pools.held(vm, viewer.user());
+        let held: Vec<_> = vms.iter().map(row).collect();
+        let rows = vms.iter().zip(&held);
+        let rows: Vec<_> = rows
+            .filter_map(|(vm, held)| vm.row(&viewer, held.as_deref()))
+            .collect();
         self.shown = rows.iter().map(|row| row.name().to_owned()).collect();
+        self.pools = pools.rows(&viewer);
         text(&Update {
             user: Some(&self.login.user),
             rows,
             gone: Vec::new(),
+            pools: Some(&self.pools),
         })
+    }
+
+    /// The pools, and the VMs that the user has or had by them. None if the page has them.
+    fn pools(&mut self, settings: &WebSettings) -> Option<Message> {
+        let viewer = self.login.viewer(settings);
+        let rows = self.console.pools.rows(&viewer);
+        if rows == self.pools {
+            return None;
+        }
+        let has_same_vms = PoolRow::have_same_assignments(&rows, &self.pools);
+        self.pools = rows;
+        if !has_same_vms {
+            return Some(self.all(settings));
+        }
+        Some(text(&Update {
+            pools: Some(&self.pools),
+            ..Update::default()
+        }))
     }
 
     /// The changes of these VMs. None if the page does not show them.
@@ -72,7 +103,8 @@ impl List {
         let viewer = self.login.viewer(settings);
         let mut update = Update::default();
         for (name, vm) in &vms {
-            let row = vm.as_ref().and_then(|vm| vm.row(&viewer));
+            let held = vm.as_ref().and_then(|vm| self.console.pools.held(vm, viewer.user()));
+            let row = vm.as_ref().and_then(|vm| vm.row(&viewer, held.as_deref()));
             match row {
                 Some(row) => {
                     self.shown.insert((*name).to_owned());
@@ -122,12 +154,14 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
         console: console.clone(),
         login,
         shown: HashSet::new(),
+        pools: Vec::new(),
     };
+    let mut pools_changed = console.pools_changed.subscribe();
     let mut pings = interval(PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
     let (mut is_complete, mut changed) = (false, HashSet::new());
-    let (mut is_outdated, mut due) = (false, None);
+    let (mut is_outdated, mut has_other_pools, mut due) = (false, false, None);
     loop {
         let is_due = async {
             match due {
@@ -170,11 +204,21 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
                 due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
                 None
             }
+            Ok(()) = pools_changed.changed(), if is_complete => {
+                has_other_pools = true;
+                due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
+                None
+            }
             () = is_due => {
                 due = None;
+                let pools = std::mem::take(&mut has_other_pools)
+                    .then(|| list.pools(&settings.borrow().clone()))
+                    .flatten();
                 let (settings, changed) = (settings.borrow().clone(), std::mem::take(&mut changed));
                 if std::mem::take(&mut is_outdated) {
                     Some(list.all(&settings))
+                } else if pools.is_some() {
+                    pools
                 } else {
                     list.changes(&settings, changed)
                 }

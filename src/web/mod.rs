@@ -3,6 +3,7 @@
 //! | module | content |
 //! |---|---|
 //! | `rights` (pure) | the rights of a user on a VM |
+//! | `pools` (pure) | pools and assignments as the console stores and shows them |
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `oidc`, `https` | logins by providers of OpenID Connect |
@@ -22,6 +23,7 @@ mod keys;
 mod live;
 mod logins;
 mod oidc;
+mod pools;
 mod relay;
 mod rights;
 mod runner;
@@ -43,6 +45,7 @@ use crate::k8s::watch::Namespaces;
 use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::logins::Logins;
+use crate::web::pools::{AssignmentView, PoolView, Pools};
 use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
 use kube::Api;
@@ -82,6 +85,9 @@ pub struct Console {
     /// Each VM is a group of its own.
     vms: Arc<Cache<VmView>>,
     changes: broadcast::Sender<Change>,
+    pools: Pools,
+    /// Changes when a pool or an assignment does.
+    pools_changed: watch::Sender<()>,
     logins: Logins,
     live: Arc<Semaphore>,
     consoles: Arc<Semaphore>,
@@ -100,6 +106,12 @@ impl Console {
     ) -> Arc<Self> {
         Arc::new(Self {
             cluster,
+            pools: Pools {
+                namespace: namespace.clone(),
+                pools: Arc::new(Cache::new(|pool| Some(ObjectKey::of(pool)))),
+                assignments: Arc::new(Cache::new(|it| Some(ObjectKey::of(it)))),
+            },
+            pools_changed: watch::Sender::new(()),
             namespace,
             settings,
             authorities,
@@ -132,6 +144,7 @@ impl Console {
             changed,
         );
         tasks.spawn("watch of vms".to_owned(), watch);
+        self.start_pools(tasks, &namespaces);
         let keys = keys::follow(
             self.cluster.clone(),
             self.namespace.clone(),
@@ -148,6 +161,45 @@ impl Console {
             // The sender exists as long as the process.
             std::future::pending().await
         });
+    }
+
+    fn start_pools(self: &Arc<Self>, tasks: &mut Tasks, namespaces: &Namespaces) {
+        let config = watcher::Config::default();
+        let (undecodable, stand_in) = (
+            Undecodable::new::<PoolView>(None),
+            StandIn::Nothing(PoolView::without_rights),
+        );
+        let cluster = &self.cluster;
+        let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
+        let (pools, changed) = (self.pools.pools.clone(), self.pools_changed.clone());
+        let changed = move |_, _| drop(changed.send_replace(()));
+        let watch = follow::children(cluster.clone(), "vmpools", events, pools, changed);
+        tasks.spawn("watch of vmpools".to_owned(), watch);
+        let (undecodable, stand_in) = (
+            Undecodable::new::<AssignmentView>(None),
+            StandIn::Nothing(|_| None),
+        );
+        let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
+        let (assignments, changed) = (
+            self.pools.assignments.clone(),
+            self.pools_changed.clone(),
+        );
+        let changed = move |_, _| drop(changed.send_replace(()));
+        let watch =
+            follow::children(cluster.clone(), "vmassignments", events, assignments, changed);
+        tasks.spawn("watch of vmassignments".to_owned(), watch);
+    }
+
+    /// The pool by which the user has the VM now, as the API server has the assignment.
+    async fn held_now(&self, vm: &VmView, user: &str) -> kube::Result<Option<Arc<PoolView>>> {
+        let Some((pool, assignment)) = self.pools.holder(vm, user) else {
+            return Ok(None);
+        };
+        let assignments: Api<AssignmentView> =
+            Api::namespaced(self.cluster.client.clone(), &self.namespace);
+        let assignment = assignments.get_opt(&assignment).await?;
+        let has = assignment.is_some_and(|assignment| assignment.has(vm));
+        Ok(has.then(|| self.pools.pools.get(&self.pools.key(pool))).flatten())
     }
 
     fn settings(&self) -> Arc<WebSettings> {

@@ -158,6 +158,7 @@ async fn right_lost(
     mut settings: watch::Receiver<Arc<WebSettings>>,
     shown: &Shown,
 ) -> End {
+    let mut pools_changed = console.pools_changed.subscribe();
     loop {
         let is_relevant = tokio::select! {
             change = changes.recv() => match change {
@@ -167,6 +168,7 @@ async fn right_lost(
                 Err(RecvError::Closed) => return End::ApiServer,
             },
             changed = settings.changed() => changed.is_ok(),
+            changed = pools_changed.changed() => changed.is_ok(),
         };
         if !is_relevant {
             continue;
@@ -179,7 +181,8 @@ async fn right_lost(
         else {
             return End::NotFound;
         };
-        match vm.may_keep(shown.function, &login.viewer(&settings)) {
+        let pool = console.pools.held(&vm, &login.user);
+        match vm.may_keep(shown.function, &login.viewer(&settings), pool.as_deref()) {
             Ok(()) => {}
             Err(Refusal::NotRunning) => return End::Ended,
             Err(Refusal::NotFound | Refusal::NotPermitted) => return End::RightLost,

@@ -1,5 +1,6 @@
 //! (pure) The rights of a user on a VM. Routes, rows and consoles all ask [`Viewer::on_vm`].
 
+use crate::api::pool::{PoolGrant, PoolPermission};
 use crate::api::vm::{Grant, Permission, State};
 use crate::settings::web::WebSettings;
 use serde::{Deserialize, Serialize};
@@ -156,33 +157,70 @@ impl<'a> Viewer<'a> {
         &self.roles
     }
 
-    /// The rights on a VM: the union over the entries of `permissions` with the user's name or with one of the user's roles.
+    /// The rights that a pool gives on its VMs to this viewer. None, as long as the viewer has no pages with own VMs.
+    #[must_use]
+    pub fn on_pool(&self, permissions: &[PoolPermission]) -> Rights {
+        if !self.capabilities.contains(&Capability::Portal) {
+            return Rights::default();
+        }
+        let own = permissions.iter();
+        let own = own.filter(|it| self.is_meant(it.user.as_deref(), it.role.as_deref()));
+        let granted = own.flat_map(|permission| &permission.may);
+        let granted = granted.flat_map(|grant| match grant {
+            PoolGrant::Start => vec![Grant::Start],
+            PoolGrant::Stop => vec![Grant::Stop],
+            PoolGrant::Reset => vec![Grant::Reset],
+            PoolGrant::AccessConsole => vec![Grant::AccessConsole],
+            PoolGrant::All => OF_POOL.to_vec(),
+        });
+        Rights::of(&granted.collect::<Vec<_>>())
+    }
+
+    fn is_meant(&self, user: Option<&str>, role: Option<&str>) -> bool {
+        user == Some(self.user) || role.is_some_and(|role| self.roles.contains(role))
+    }
+
+    /// The rights on a VM, which the viewer may have by a pool with these permissions: the union over the entries of `permissions` with the user's name or with one of the user's roles.
     /// `takeConsole` includes `accessConsole`. None if the user must not know of the VM.
     #[must_use]
-    pub fn on_vm(&self, permissions: &[Permission]) -> Option<Rights> {
-        let applies = |permission: &&Permission| {
-            let has_role = |role: &str| self.roles.contains(role);
-            permission.user.as_deref() == Some(self.user)
-                || permission.role.as_deref().is_some_and(has_role)
-        };
-        let granted: Vec<Grant> = permissions
-            .iter()
-            .filter(applies)
-            .flat_map(|permission| permission.may.iter().copied())
-            .collect();
-        let has = |right: &Grant| {
-            granted.contains(right)
-                || granted.contains(&Grant::All)
-                || *right == Grant::AccessConsole && granted.contains(&Grant::TakeConsole)
-        };
-        let rights = Rights(ALL.into_iter().filter(has).collect());
+    pub fn on_vm(
+        &self,
+        permissions: &[Permission],
+        pool: Option<&[PoolPermission]>,
+    ) -> Option<Rights> {
+        let own = permissions.iter();
+        let own = own.filter(|it| self.is_meant(it.user.as_deref(), it.role.as_deref()));
+        let by_pool = pool.map(|permissions| self.on_pool(permissions).0);
+        // Who has a VM may always start it.
+        let start = pool.map(|_| Grant::Start);
+        let granted = own.flat_map(|permission| permission.may.iter().copied());
+        let granted = granted.chain(by_pool.into_iter().flatten()).chain(start);
+        let rights = Rights::of(&granted.collect::<Vec<_>>());
         let is_own = self.capabilities.contains(&Capability::Portal) && !rights.0.is_empty();
         let is_visible = is_own || self.capabilities.contains(&Capability::Overview);
         is_visible.then_some(rights)
     }
 }
 
+/// The rights that a pool can give.
+const OF_POOL: [Grant; 4] = [
+    Grant::Start,
+    Grant::Stop,
+    Grant::Reset,
+    Grant::AccessConsole,
+];
+
 impl Rights {
+    /// All rights that these include.
+    fn of(granted: &[Grant]) -> Self {
+        let has = |right: &Grant| {
+            granted.contains(right)
+                || granted.contains(&Grant::All)
+                || *right == Grant::AccessConsole && granted.contains(&Grant::TakeConsole)
+        };
+        Self(ALL.into_iter().filter(has).collect())
+    }
+
     /// Whether the user has the right.
     #[must_use]
     pub fn include(&self, right: Grant) -> bool {
@@ -207,7 +245,7 @@ mod tests {
     fn rights_with(more: &Value, user: &str, permissions: Value) -> Option<Vec<Grant>> {
         let settings = settings(more);
         let permissions: Vec<Permission> = serde_json::from_value(permissions).unwrap();
-        let rights = Viewer::new(&settings, user, &[]).on_vm(&permissions);
+        let rights = Viewer::new(&settings, user, &[]).on_vm(&permissions, None);
         rights.map(|rights| rights.0)
     }
 

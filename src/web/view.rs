@@ -9,9 +9,10 @@ use crate::api::vm::conditions::{
 };
 use crate::api::vm::{Grant, Permission, State};
 use crate::k8s::store::trim::key_and_versions;
+use crate::web::pools::PoolView;
 use crate::web::rights::{Rights, Viewer};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
-use kube::Resource;
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -93,7 +94,9 @@ pub struct ConsoleView {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct AssignmentView {
+    pub pool: Option<Box<str>>,
     pub user: Option<Box<str>>,
+    pub uid: Option<Box<str>>,
 }
 
 fn read_conditions<'de, D: Deserializer<'de>>(from: D) -> Result<Box<[Condition]>, D::Error> {
@@ -112,7 +115,8 @@ fn read_system<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<str>>, D
     Ok(name.map(|name| shortened(name).into()))
 }
 
-fn shortened(text: &str) -> &str {
+/// The text, cut to its maximum length.
+pub fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
 }
 
@@ -129,6 +133,9 @@ pub struct Row<'a> {
     system: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     console_user: Option<&'a str>,
+    /// The pool by which the viewer has the VM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pool: Option<String>,
     may: Rights,
 }
 
@@ -181,15 +188,27 @@ impl VmView {
         })
     }
 
+    /// The rights of the viewer, who may have the VM by a pool. None if the viewer must not know of the VM.
+    #[must_use]
+    pub fn rights(&self, viewer: &Viewer<'_>, pool: Option<&PoolView>) -> Option<Rights> {
+        let by_pool = pool.map(|pool| pool.spec.permissions.as_slice());
+        viewer.on_vm(&self.spec.permissions, by_pool)
+    }
+
     /// Whether the viewer may use a console: the first rule of the Java VM-Operator that does not hold, or whether the viewer may take the
     /// screen from others. Rules about the desktop are not for the serial console.
     ///
     /// # Errors
     /// The viewer may not.
-    pub fn may_open(&self, function: Function, viewer: &Viewer<'_>) -> Result<bool, Refusal> {
-        self.may_keep(function, viewer)?;
+    pub fn may_open(
+        &self,
+        function: Function,
+        viewer: &Viewer<'_>,
+        pool: Option<&PoolView>,
+    ) -> Result<bool, Refusal> {
+        self.may_keep(function, viewer, pool)?;
         let status = &self.status;
-        let rights = viewer.on_vm(&self.spec.permissions).unwrap_or_default();
+        let rights = self.rights(viewer, pool).unwrap_or_default();
         if rights.include(Grant::TakeConsole) || function == Function::Serial {
             return Ok(rights.include(Grant::TakeConsole));
         }
@@ -222,10 +241,13 @@ impl VmView {
     ///
     /// # Errors
     /// The viewer may not.
-    pub fn may_keep(&self, function: Function, viewer: &Viewer<'_>) -> Result<(), Refusal> {
-        let rights = viewer
-            .on_vm(&self.spec.permissions)
-            .ok_or(Refusal::NotFound)?;
+    pub fn may_keep(
+        &self,
+        function: Function,
+        viewer: &Viewer<'_>,
+        pool: Option<&PoolView>,
+    ) -> Result<(), Refusal> {
+        let rights = self.rights(viewer, pool).ok_or(Refusal::NotFound)?;
         if !rights.include(Grant::AccessConsole) {
             return Err(Refusal::NotPermitted);
         }
@@ -246,8 +268,8 @@ impl VmView {
 
     /// The VM as the viewer sees it. None if the viewer must not know of it.
     #[must_use]
-    pub fn row(&self, viewer: &Viewer<'_>) -> Option<Row<'_>> {
-        let may = viewer.on_vm(&self.spec.permissions)?;
+    pub fn row(&self, viewer: &Viewer<'_>, pool: Option<&PoolView>) -> Option<Row<'_>> {
+        let may = self.rights(viewer, pool)?;
         let status = &self.status;
         let ready = conditions::find(&status.conditions, READY).map(|condition| Ready {
             status: &condition.status,
@@ -262,6 +284,7 @@ impl VmView {
             ready,
             system: status.system.as_deref(),
             console_user: console_user.filter(|user| !user.is_empty()),
+            pool: pool.map(ResourceExt::name_any),
             may,
         })
     }
@@ -300,8 +323,8 @@ mod tests {
     fn row_has_the_listed_fields_only_and_exists_for_users_with_a_right() {
         let settings = WebSettings::default();
         let vm = vm(json!({"pretty-name": "Debian 12", "id": "debian"}));
-        assert!(vm.row(&Viewer::new(&settings, "bob", &[])).is_none());
-        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice", &[])).unwrap()).unwrap();
+        assert!(vm.row(&Viewer::new(&settings, "bob", &[]), None).is_none());
+        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice", &[]), None).unwrap()).unwrap();
         let message = "ä".repeat(512);
         let expected = json!({
             "name": "vm", "requested": "Running", "running": true, "system": "Debian 12", "consoleUser": "bob", "may": ["stop"],
