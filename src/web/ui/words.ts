@@ -214,7 +214,7 @@ export const english: Words = {
   },
   pools: {
     title: "Pools",
-    free: (count) => (count === 0 ? "No VM is free." : count === 1 ? "1 VM is free." : `${count} VMs are free.`),
+    free: (count) => (count === 0 ? "No VM is free. You can wait in the queue." : count === 1 ? "1 VM is free." : `${count} VMs are free.`),
     waiting: (count) => (count === 1 ? "1 user waits" : `${count} users wait`),
     assignment: assignmentText,
     assigned: (vm, expires, isExpired) =>
@@ -240,7 +240,7 @@ export const english: Words = {
     reasons: {
       NotFound: "This pool no longer exists, or you have lost the permission to use it. Ask your administrator.",
       Conflict: "Your previous assignment is just ending. Try again in a few seconds.",
-      AssignmentEnded: "Your assignment has ended: its time is over, or somebody deleted it.",
+      AssignmentEnded: "The time of your assignment is over, or somebody deleted it.",
     },
   },
   states: { Running: "Running", Starting: "Starting", Stopping: "Stopping", Stopped: "Stopped", Problem: "Problem" },
