@@ -1,7 +1,8 @@
-// Drives the web console in Chromium: login, screen, serial console, stop and start of a VM, logout.
+// Drives the web console in Chromium: login, screen, serial console, stop and start of a VM, a VM of a pool, logout.
 // Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
 // optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), SERIAL (a text that the serial console shows
-// after the Enter key, under the same conditions), RESET (if the VM runs and the user may reset it), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+// after the Enter key, under the same conditions), RESET (if the VM runs and the user may reset it),
+// POOL (a pool with a free VM, of which the user has none), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -131,6 +132,19 @@ await step("Start requests the state Running", async () => {
   await page.getByRole("button", { name: `Start ${vm}`, exact: true }).click();
   await rowRequests("Running");
 });
+if (process.env.POOL) {
+  const pool = page.locator(`[data-pool="${process.env.POOL}"]`);
+  const badge = page.locator("[data-vm]").getByText(`Pool ${process.env.POOL}`, { exact: true });
+  await step("the pool gives a VM", async () => {
+    await pool.getByRole("button", { name: "Get a VM" }).click();
+    await badge.waitFor();
+  });
+  await step("the VM is given back after a confirmation", async () => {
+    await pool.getByRole("button", { name: "Give back" }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Give back" }).click();
+    await badge.waitFor({ state: "detached" });
+  });
+}
 if (process.env.SCREENSHOT) {
   await step("a screenshot is written", () => page.screenshot({ path: process.env.SCREENSHOT }));
 }

@@ -18,7 +18,28 @@ export interface Row {
   ready?: { status: "True" | "False" | "Unknown"; reason: string; message: string };
   system?: string;
   consoleUser?: string;
+  /** The pool that has assigned the VM to the user. */
+  pool?: string;
   may: string[];
+}
+
+/** A pool that the user may use. */
+export interface PoolRow {
+  name: string;
+  may: string[];
+  /** Number of VMs that users can get at once. */
+  free: number;
+  /** Number of users without a VM. */
+  waiting: number;
+  assignment?: Assignment;
+}
+
+export interface Assignment {
+  state: "Pending" | "Waiting" | "Binding" | "Assigned" | "NameMismatch" | "Ending";
+  vm?: string;
+  message?: string;
+  /** A timestamp of RFC 3339. After it, another user can get the VM. */
+  expires?: string;
 }
 
 /** `status` is 0 if the server did not answer. */
@@ -44,7 +65,7 @@ export type Answer<T> = { ok: true; value: T } | { ok: false; error: ApiError };
 
 const REQUEST_TIMEOUT_MS = 30_000;
 
-async function request<T>(method: "GET" | "POST", path: string, body?: object): Promise<Answer<T>> {
+async function request<T>(method: "GET" | "POST" | "DELETE", path: string, body?: object): Promise<Answer<T>> {
   try {
     const response = await fetch(`/api/v1/${path}`, {
       method,
@@ -90,4 +111,6 @@ export const postLogout = () => request<void>("POST", "logout");
 export const postActive = () => request<void>("POST", "active");
 export const postAction = (name: string, action: Action) =>
   request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });
+export const postAssignment = (pool: string) => request<void>("POST", `pools/${encodeURIComponent(pool)}/assignment`, {});
+export const deleteAssignment = (pool: string) => request<void>("DELETE", `pools/${encodeURIComponent(pool)}/assignment`);
 export const postViewerFile = (name: string) => request<ViewerFile>("POST", `vms/${encodeURIComponent(name)}/viewer-file`, {});

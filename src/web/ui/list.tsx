@@ -3,7 +3,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
-import { list, phase, previousVm, query, runAction, setQuery, shown, stateOf, vmUrl, type State, type Vm } from "./state";
+import { ConfirmDialog, focusVm, LongText } from "./parts";
+import { Pools } from "./pools";
+import { list, phase, pools, previousVm, query, runAction, setQuery, shown, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
 import { openViewer, ViewerDialog, type ViewerState } from "./viewer";
 import { errorText, words } from "./words";
 
@@ -15,15 +17,12 @@ const SHAPES: Record<State, string> = {
   Stopped: "M2.5 2.5v11h11v-11zm2 2h7v7h-7z",
   Problem: "M8 0l8 8-8 8-8-8zM7 4v5h2V4zm0 6v2h2v-2z",
 };
-/** A longer message can exceed the two lines that each row reserves. */
-const LONG_MESSAGE = 90;
 
 export function List() {
   const text = words.list;
   const title = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    const left = previousVm && document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(previousVm)}"] a`);
-    (left || title.current)?.focus();
+    if (!previousVm || !focusVm(previousVm)) title.current?.focus();
   }, []);
   const all = list.value;
   const hasPages = phase.value.is !== "loggedIn" || phase.value.session.capabilities.length > 0;
@@ -50,34 +49,56 @@ export function List() {
           {all && text.count(shown.value.length, all.length, query.value.trim() !== "")}
         </p>
       </div>
+      {shownPools.value.length > 0 && (
+        <>
+          <Pools />
+          <h2>{text.heading}</h2>
+        </>
+      )}
       {shown.value.length > 0 ? (
         <ul class="vms">
           {shown.value.map((vm) => (
-            <VmRow key={vm.name} vm={vm} />
+            <VmRow key={vm.name} vm={vm} Heading={shownPools.value.length > 0 ? "h3" : "h2"} />
           ))}
         </ul>
       ) : (
         <div class="empty">
-          <p>{!all ? text.loading : all.length > 0 ? text.noMatch : hasPages ? text.noVms : text.noPages}</p>
-          {all?.length === 0 && <p>{hasPages ? text.noVmsNext : text.noPagesNext}</p>}
+          {emptyTexts(all?.length, hasPages).map((text) => (
+            <p key={text}>{text}</p>
+          ))}
         </div>
       )}
     </main>
   );
 }
 
-function VmRow({ vm }: { vm: Vm }) {
+/** The reason why the list shows no VM, and the next step. `count` is the number of VMs before the search. */
+function emptyTexts(count: number | undefined, hasPages: boolean): string[] {
+  const text = words.list;
+  const hasPools = pools.value.length > 0;
+  if (count === undefined) return [text.loading];
+  if (hasPools && shownPools.value.length === 0) return [text.noMatchAtAll];
+  if (count > 0) return [text.noMatch];
+  if (hasPools) return [text.noVmsYet, text.noVmsYetNext];
+  return hasPages ? [text.noVms, text.noVmsNext] : [text.noPages, text.noPagesNext];
+}
+
+function VmRow({ vm, Heading }: { vm: Vm; Heading: "h2" | "h3" }) {
   const row = vm.row.value;
   const state = stateOf(row);
   return (
     <li class="vm" data-vm={row.name} data-requested={row.requested} data-state={state}>
-      <h2>{row.name}</h2>
+      <Heading>{row.name}</Heading>
       <div class="status">
         <StateLabel state={state} />
         <Note vm={vm} row={row} state={state} />
       </div>
       <div class="facts">
-        {row.system && <p>{row.system}</p>}
+        {(row.pool || row.system) && (
+          <p>
+            {row.pool && <span class="badge">{words.list.pool(row.pool)}</span>} {row.system}
+          </p>
+        )}
         {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
       </div>
       <div class="actions">
@@ -104,29 +125,12 @@ export function StateLabel({ state }: { state: State }) {
 
 /** The error of the last action, or else the reason and message of the condition `Ready`. */
 export function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
-  const open = useSignal(false);
   const error = vm.error.value;
   const ready = row.ready;
   const isShown = ready && ready.status !== "True" && (row.requested === "Running" || state === "Problem");
   const reason = error || !isShown ? "" : ready.reason;
   const message = error ? errorText(error) : isShown ? ready.message : "";
-  const isLong = reason.length + message.length > LONG_MESSAGE;
-  return (
-    <div class={`note${error ? " error" : ""}${open.value ? " open" : ""}`}>
-      {(reason || message) && (
-        <p>
-          {reason && <b>{message ? `${reason}: ` : reason}</b>}
-          {message}
-        </p>
-      )}
-      {isLong && (
-        <button type="button" class="link" aria-expanded={open.value} onClick={() => (open.value = !open.value)}>
-          {open.value ? words.list.showLess : words.list.showAll}
-          <span class="hidden"> {vm.name}</span>
-        </button>
-      )}
-    </div>
-  );
+  return <LongText of={vm.name} isError={error !== null} reason={reason} message={message} />;
 }
 
 /** A link, so that it can be opened in another tab. Without an address it is not a link for browsers, so it has the role. */
@@ -195,7 +199,7 @@ function MoreActions({ vm, row }: { vm: Vm; row: Row }) {
           </button>
         )}
       </div>
-      <ResetDialog vm={vm} dialog={resetDialog} />
+      <ConfirmDialog name={vm.name} text={words.reset} dialog={resetDialog} confirm={() => void runAction(vm, "reset")} />
       {viewer.value && <ViewerDialog name={vm.name} viewer={viewer} />}
     </>
   );
@@ -209,26 +213,6 @@ function placeBelow(menu: HTMLElement, button: HTMLElement) {
   menu.style.left = `${Math.max(GAP_PX, right - menu.offsetWidth)}px`;
   menu.style.top = `${below + menu.offsetHeight <= innerHeight ? below : top - GAP_PX - menu.offsetHeight}px`;
   addEventListener("scroll", () => menu.hidePopover(), { once: true, passive: true });
-}
-
-/** A reset loses data of the guest, so it needs a confirmation. */
-function ResetDialog({ vm, dialog }: { vm: Vm; dialog: { current: HTMLDialogElement | null } }) {
-  const confirm = () => {
-    dialog.current?.close();
-    void runAction(vm, "reset");
-  };
-  return (
-    <dialog ref={dialog} aria-labelledby={`reset-${vm.name}`}>
-      <h2 id={`reset-${vm.name}`}>{words.reset.title(vm.name)}</h2>
-      <p>{words.reset.warning}</p>
-      <form method="dialog">
-        <button type="submit">{words.reset.cancel}</button>
-        <button type="button" class="danger" onClick={confirm}>
-          {words.reset.confirm}
-        </button>
-      </form>
-    </dialog>
-  );
 }
 
 export function ActionButton({ vm, row }: { vm: Vm; row: Row }) {

@@ -1,13 +1,15 @@
 /** The connection that delivers the list and its changes. */
 
 import { effect, signal } from "@preact/signals";
-import { getSession, postActive, type Row } from "./api";
-import { changeRows, clearRows, endLogin, loadSession, loggedIn, phase, replaceRows } from "./state";
+import { getSession, postActive, type PoolRow, type Row } from "./api";
+import { changeRows, clearRows, endLogin, loadSession, loggedIn, phase, replacePools, replaceRows } from "./state";
 
 interface Message {
   user?: string;
   rows?: Row[];
   gone?: string[];
+  /** All pools that the user may use. */
+  pools?: PoolRow[];
 }
 
 /** `since` is null if no list was received yet. `tries` counts the failures since the last message. */
@@ -58,7 +60,10 @@ function connect() {
       return void reconnect(hasList);
     }
     clearTimeout(timer);
-    if (message.user === undefined) return changeRows(message.rows ?? [], message.gone ?? []);
+    if (message.user === undefined) {
+      if (message.pools) replacePools(message.pools);
+      return changeRows(message.rows ?? [], message.gone ?? []);
+    }
     const hadList = hasList;
     hasList = true;
     if (phase.value.is === "loggedIn" && phase.value.session.user !== message.user) {
@@ -67,6 +72,7 @@ function connect() {
     }
     // The configuration may have changed, and with it the pages that the roles permit.
     else if (hadList) void loadSession();
+    if (message.pools || !hadList) replacePools(message.pools ?? []);
     replaceRows(message.rows ?? []);
     connection.value = { is: "live" };
   };

@@ -2,8 +2,8 @@
 
 import { batch, computed, signal, type Signal } from "@preact/signals";
 import * as api from "./api";
-import type { Action, ApiError, Requested, Row, Session } from "./api";
-import { errorText, words } from "./words";
+import type { Action, Answer, ApiError, Assignment, PoolRow, Requested, Row, Session } from "./api";
+import { errorText, poolErrorText, words } from "./words";
 
 export type Phase =
   | { is: "start" }
@@ -13,8 +13,10 @@ export type Phase =
 
 export type State = "Running" | "Starting" | "Stopping" | "Stopped" | "Problem";
 
-/** A VM of the list. Each VM has its own signals, so that a change renders one row. */
-export interface Vm {
+export type PoolAction = "get" | "leave" | "giveBack";
+
+/** An entry of a list. Each entry has its own signals, so that a change renders one row. */
+interface Entry<Row, Action> {
   name: string;
   row: Signal<Row>;
   /** The action that the list does not show yet. An object per request, so that requests can be compared. */
@@ -22,7 +24,10 @@ export interface Vm {
   error: Signal<ApiError | null>;
 }
 
-/** A VM's `requested` normally changes within a second of the server's answer. */
+export type Vm = Entry<Row, Action>;
+export type Pool = Entry<PoolRow, PoolAction>;
+
+/** The list normally shows a change within a second of the server's answer. */
 const CHANGE_TIMEOUT_MS = 30_000;
 /** Reasons of the condition `Ready` that report progress. Each other reason reports a problem. */
 const PROGRESS = ["", "Creation", "Starting", "Running", "Stopping", "Stopped"];
@@ -33,16 +38,26 @@ export const phase = signal<Phase>({ is: "start" });
 export const loggedIn = computed(() => phase.value.is === "loggedIn");
 /** Sorted by name; null until the server has sent the list. */
 export const list = signal<readonly Vm[] | null>(null);
+/** Sorted by name. */
+export const pools = signal<readonly Pool[]>([]);
 export const query = signal(readQuery());
-export const shown = computed(() => {
-  const text = query.value.trim().toLowerCase();
-  return (list.value ?? []).filter((vm) => vm.name.toLowerCase().includes(text));
-});
+/** The VM of a pool is also found by the name of the pool. */
+export const shown = computed(() => (list.value ?? []).filter((vm) => matchesQuery(vm.name) || matchesQuery(vm.row.value.pool ?? "")));
+export const shownPools = computed(() => pools.value.filter((pool) => matchesQuery(pool.name)));
+const matchesQuery = (name: string) => name.toLowerCase().includes(query.value.trim().toLowerCase());
 export const logoutState = signal<{ busy: boolean; error: ApiError | null }>({ busy: false, error: null });
 /** Read aloud by screen readers, otherwise invisible. */
 export const announcement = signal("");
 
 const vms = new Map<string, Vm>();
+
+const newEntry = <Row extends { name: string }, Action>(row: Row): Entry<Row, Action> => ({
+  name: row.name,
+  row: signal(row),
+  busy: signal(null),
+  error: signal(null),
+});
+const byName = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
 
 export function stateOf({ requested, running, ready }: Row): State {
   const blocked = ready !== undefined && ready.status !== "True" && !PROGRESS.includes(ready.reason);
@@ -67,11 +82,11 @@ export function changeRows(rows: Row[], gone: string[]) {
       if (vm) {
         updateVm(vm, row);
       } else {
-        vms.set(row.name, { name: row.name, row: signal(row), busy: signal(null), error: signal(null) });
+        vms.set(row.name, newEntry(row));
         changed = true;
       }
     }
-    if (changed) list.value = [...vms.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+    if (changed) list.value = [...vms.values()].sort(byName);
   });
 }
 
@@ -86,32 +101,98 @@ function updateVm(vm: Vm, row: Row) {
 export function clearRows() {
   vms.clear();
   list.value = null;
+  pools.value = [];
   announcement.value = "";
 }
 
-export async function runAction(vm: Vm, action: Action) {
-  if (vm.busy.value) return;
+export function runAction(vm: Vm, action: Action) {
+  return run(vm, action, {
+    send: () => api.postAction(vm.name, action),
+    isShown: () => vm.row.value.requested === REQUESTED[action],
+    changesList: REQUESTED[action] !== null,
+    sent: words.actions[action].sent(vm.name),
+    errorText,
+  });
+}
+
+const announce = ({ name }: { name: string }, text: string) => (announcement.value = `${name}: ${text}`);
+
+interface Request {
+  send(): Promise<Answer<void>>;
+  /** Whether the list shows the result. */
+  isShown(): boolean;
+  changesList: boolean;
+  sent: string;
+  errorText(error: ApiError): string;
+}
+
+async function run<Action>(entry: Entry<unknown, Action>, action: Action, { send, isShown, changesList, sent, errorText }: Request) {
+  if (entry.busy.value) return;
   const mine = { action };
   const login = phase.value;
-  vm.error.value = null;
-  vm.busy.value = mine;
+  entry.error.value = null;
+  entry.busy.value = mine;
   announcement.value = "";
   const fail = (error: ApiError) => {
-    if (vm.busy.value === mine) vm.busy.value = null;
-    if (vm.row.value.requested === REQUESTED[action] || phase.value !== login) return;
-    vm.error.value = error;
-    announcement.value = `${vm.name}: ${errorText(error)}`;
+    if (entry.busy.value === mine) entry.busy.value = null;
+    if (isShown() || phase.value !== login) return;
+    entry.error.value = error;
+    announce(entry, errorText(error));
   };
-  const answer = await api.postAction(vm.name, action);
+  const answer = await send();
   if (answer.ok) {
-    if (phase.value === login) announcement.value = words.actions[action].sent(vm.name);
-    if (REQUESTED[action] === null && vm.busy.value === mine) vm.busy.value = null;
-    setTimeout(() => vm.busy.value === mine && fail({ status: 0, reason: "NotVisible" }), CHANGE_TIMEOUT_MS);
+    // The list may have been faster than the answer, and has announced more.
+    if (phase.value === login && !announcement.value) announcement.value = sent;
+    if (!changesList && entry.busy.value === mine) entry.busy.value = null;
+    setTimeout(() => entry.busy.value === mine && fail({ status: 0, reason: "NotVisible" }), CHANGE_TIMEOUT_MS);
   } else if (answer.error.status === 401) {
     if (phase.value === login) endLogin();
   } else {
     fail(answer.error);
   }
+}
+
+// ---- pools
+
+export function replacePools(rows: PoolRow[]) {
+  const known = new Map(pools.value.map((pool) => [pool.name, pool]));
+  batch(() => {
+    pools.value = rows.map((row) => updatePool(known.get(row.name), row)).sort(byName);
+  });
+}
+
+function updatePool(pool: Pool | undefined, row: PoolRow): Pool {
+  if (!pool) return newEntry(row);
+  const previous = pool.row.peek().assignment;
+  const next = row.assignment;
+  pool.row.value = row;
+  // The other fields change with the requests of other users.
+  if (JSON.stringify(previous) === JSON.stringify(next)) return pool;
+  const isRequested = pool.busy.value !== null;
+  if (hasClaim(previous) !== hasClaim(next)) {
+    pool.busy.value = null;
+    pool.error.value = hasClaim(next) || isRequested ? null : { status: 0, reason: "AssignmentEnded" };
+  } else if (hasClaim(next)) {
+    pool.error.value = null;
+  }
+  const error = pool.error.value;
+  if (error) announce(pool, poolErrorText(error));
+  else if (!next) announce(pool, words.pools.ended);
+  else if (previous?.state !== next.state || previous.vm !== next.vm) announce(pool, words.pools.assignment(next));
+  return pool;
+}
+
+/** Whether the user has a VM or waits for one. */
+export const hasClaim = (assignment: Assignment | undefined) => assignment !== undefined && assignment.state !== "Ending";
+
+export function runPoolAction(pool: Pool, action: PoolAction) {
+  return run(pool, action, {
+    send: () => (action === "get" ? api.postAssignment(pool.name) : api.deleteAssignment(pool.name)),
+    isShown: () => hasClaim(pool.row.value.assignment) === (action === "get"),
+    changesList: true,
+    sent: words.pools.actions[action].sent(pool.name),
+    errorText: poolErrorText,
+  });
 }
 
 // ---- the session

@@ -1,8 +1,8 @@
 /** All words of the pages. A second language is a constant of the type `Words`. */
 
-import type { Action, ApiError } from "./api";
+import type { Action, ApiError, Assignment } from "./api";
 import type { Layout } from "./keys";
-import type { State } from "./state";
+import type { PoolAction, State } from "./state";
 
 type ErrorText = (error: ApiError) => string;
 
@@ -57,6 +57,9 @@ type SerialWord =
   | "reset"
   | "save";
 
+/** Texts of a dialog that asks before an action. */
+export type Confirmation = Record<"warning" | "confirm" | "cancel", string> & { title(name: string): string };
+
 type ViewerWord = "label" | "busy" | "next" | "install" | "host" | "port" | "password" | "copy" | "copied" | "expired" | "again" | "close";
 
 export interface Words {
@@ -66,12 +69,28 @@ export interface Words {
     by(provider: string): string;
   };
   header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place", string>;
-  list: Record<"title" | "search" | "loading" | "noVms" | "noVmsNext" | "noPages" | "noPagesNext" | "noMatch" | "showAll" | "showLess", string> & {
+  list: Record<"title" | "heading" | "search" | "loading" | "noVms" | "noVmsNext" | "noVmsYet" | "noVmsYetNext" | "noPages" | "noPagesNext" | "noMatch" | "noMatchAtAll" | "showAll" | "showLess", string> & {
     count(shown: number, all: number, filtered: boolean): string;
     consoleUser(user: string): string;
+    /** The badge of a VM that the user has by a pool. */
+    pool(name: string): string;
+  };
+  pools: {
+    title: string;
+    free(count: number): string;
+    waiting(count: number): string;
+    assignment(assignment: Assignment): string;
+    assigned(vm: string, expires: string | null, isExpired: boolean): string;
+    show(vm: string): string;
+    actions: Record<PoolAction, { label: string; busy: string; sent(pool: string): string }>;
+    ending: string;
+    ended: string;
+    giveBack: Confirmation;
+    /** Errors by reason, besides those of `errors`. */
+    reasons: Record<string, string>;
   };
   states: Record<State, string>;
-  reset: Record<"warning" | "confirm" | "cancel", string> & { title(name: string): string };
+  reset: Confirmation;
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
   more: string;
   device: Record<"disabled" | "back" | "toolbar" | "leave" | "leaveShort" | "fullScreen" | "endFullScreen" | "again", string> & {
@@ -108,6 +127,25 @@ export interface Words {
   /** Errors by reason; `other` is for each reason that is not listed. */
   errors: Record<string, ErrorText> & { other: ErrorText };
 }
+
+/** Texts of the states of an assignment. */
+const assignmentText = ({ state, vm }: Assignment) => {
+  switch (state) {
+    case "Pending":
+    case "Waiting":
+      return "You wait for a VM.";
+    case "Binding":
+      return vm ? `You get the VM ${vm} in a moment.` : "You get a VM in a moment.";
+    case "Assigned":
+      return vm ? `You have the VM ${vm}.` : "You have a VM.";
+    case "NameMismatch":
+      return "Your assignment has a wrong name, so you get no VM by it.";
+    case "Ending":
+      return "Your assignment ends.";
+    default:
+      return `Your assignment has the state ${state}.`;
+  }
+};
 
 /** Reasons that differ only in the name of the device. */
 const deviceReasons = (device: string): DeviceText["reasons"] => ({
@@ -157,17 +195,53 @@ export const english: Words = {
   },
   list: {
     title: "Virtual machines",
+    heading: "VMs",
     search: "Search by name",
     loading: "Loading the list…",
     noVms: "No virtual machines.",
     noVmsNext: "Ask your administrator for permissions on a VM: spec.permissions.",
+    noVmsYet: "You have no VM at present.",
+    noVmsYetNext: "A VM that you get from a pool appears here.",
     noPages: "None of your roles permits a page of the console.",
     noPagesNext: "Ask your administrator for a role with a page: conletTypesByRole.",
     noMatch: "No VM has a name that matches the search.",
+    noMatchAtAll: "No pool and no VM has a name that matches the search.",
     showAll: "Show all",
     showLess: "Show less",
     count: (shown, all, filtered) => (filtered ? `${shown} of ${all}` : all === 1 ? "1 VM" : `${all} VMs`),
     consoleUser: (user) => `Console used by ${user}`,
+    pool: (name) => `Pool ${name}`,
+  },
+  pools: {
+    title: "Pools",
+    free: (count) => (count === 0 ? "No VM is free. You can wait in the queue." : count === 1 ? "1 VM is free." : `${count} VMs are free.`),
+    waiting: (count) => (count === 1 ? "1 user waits" : `${count} users wait`),
+    assignment: assignmentText,
+    assigned: (vm, expires, isExpired) =>
+      !expires
+        ? `You have the VM ${vm} while you use it.`
+        : isExpired
+          ? `You have the VM ${vm}. Your time ended at ${expires}: another user can get it.`
+          : `You have the VM ${vm} until ${expires}.`,
+    show: (vm) => `Show ${vm}`,
+    actions: {
+      get: { label: "Get a VM", busy: "Requesting…", sent: (pool) => `VM of the pool ${pool} requested.` },
+      leave: { label: "Leave the queue", busy: "Leaving…", sent: (pool) => `You leave the queue of the pool ${pool}.` },
+      giveBack: { label: "Give back", busy: "Giving back…", sent: (pool) => `You give back the VM of the pool ${pool}.` },
+    },
+    ending: "Wait until your assignment has ended.",
+    ended: "Your assignment has ended.",
+    giveBack: {
+      title: (name) => `Give back ${name}?`,
+      warning: "Other users can then get this VM. Work that you have not saved can be lost.",
+      confirm: "Give back",
+      cancel: "Cancel",
+    },
+    reasons: {
+      NotFound: "This pool no longer exists, or you have lost the permission to use it. Ask your administrator.",
+      Conflict: "Your previous assignment is just ending. Try again in a few seconds.",
+      AssignmentEnded: "The time of your assignment is over, or somebody deleted it.",
+    },
   },
   states: { Running: "Running", Starting: "Starting", Stopping: "Stopping", Stopped: "Stopped", Problem: "Problem" },
   actions: {
@@ -354,3 +428,4 @@ export const words: Words = english;
 export const textFor = <T>(texts: Record<string, T>, key: string): T | undefined => (Object.hasOwn(texts, key) ? texts[key] : undefined);
 
 export const errorText = (error: ApiError): string => (textFor(words.errors, error.reason) ?? words.errors.other)(error);
+export const poolErrorText = (error: ApiError): string => textFor(words.pools.reasons, error.reason) ?? errorText(error);
