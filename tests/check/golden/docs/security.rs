@@ -44,6 +44,7 @@ const CLAIMS: &[Claim] = &[
             "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
             "serial_console_and_file_for_a_spice_viewer_need_the_same_right",
             "open_screen_ends_with_the_right_the_login_or_the_runner",
+            "user_of_a_provider_has_the_rights_of_mapped_roles",
         ]),
     ),
     (
@@ -199,9 +200,18 @@ const CLAIMS: &[Claim] = &[
         Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
     ),
     (
+        "assign VMs of all pools",
+        Err("the verbs in `deploy/web/role.yaml`"),
+    ),
+    (
         "read each pod by its name",
         Err("the verbs and names in `deploy/web/role.yaml`"),
     ),
+    (
+        "read the mounted Secret `vm-web-users`",
+        Err("the volumes in `deploy/web/deployment.yaml`"),
+    ),
+    ("log in as each user", Err(CONSEQUENCE)),
     (
         "take the private key",
         Ok(&["screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key"]),
