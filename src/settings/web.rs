@@ -206,7 +206,7 @@ pub struct OidcProvider {
     #[serde(default)]
     pub display_name: Option<String>,
     /// Address of the provider's configuration, which ends with `/.well-known/openid-configuration`. It begins with `https://`, or with
-    /// `http://` and the name of this host.
+    /// `http://localhost` or `http://127.0.0.1`.
     pub configuration_endpoint: String,
     /// Name of the console at the provider.
     pub client_id: String,
@@ -336,7 +336,6 @@ impl OidcProvider {
     /// The first value that is not allowed: its key, and the next step.
     fn violation(&self) -> Option<(&'static str, &'static str)> {
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-        let mappings = || self.user_mappings.iter().chain(&self.role_mappings);
         if self.name.is_empty() || !self.name.chars().all(is_name) {
             Some(("name", "use letters, digits, - and _"))
         } else if self.issuer().is_none() {
@@ -345,12 +344,12 @@ impl OidcProvider {
             Some(("configurationEndpoint", next_step))
         } else if self.client_id.is_empty() {
             Some(("clientId", "use the name of the console at the provider"))
-        } else if mappings().any(|mapping| mapping.expression().is_none()) {
-            let next_step = "correct the regular expressions of userMappings and roleMappings; they have no look-around and no \
-                             backreferences";
-            Some(("userMappings", next_step))
         } else {
-            None
+            let is_wrong = |mapping: &Mapping| mapping.expression().is_none();
+            let mappings = [("userMappings", &self.user_mappings), ("roleMappings", &self.role_mappings)];
+            let wrong = mappings.into_iter().find(|(_, all)| all.iter().any(is_wrong));
+            let next_step = "correct the regular expression; it has no look-around and no backreferences";
+            wrong.map(|(key, _)| (key, next_step))
         }
     }
 }
@@ -571,8 +570,11 @@ impl WebSettings {
     fn violation_of_providers(&self) -> Option<(String, &'static str)> {
         const CONSOLE: &str = "/GuiHttpServer./ConsoleWeblet./WebConsole";
         let providers = self.providers();
+        let mut names = BTreeSet::new();
         let of_provider = providers.iter().enumerate().find_map(|(n, provider)| {
-            let (field, next_step) = provider.violation()?;
+            let is_other = names.insert(&provider.name);
+            let twice = (!is_other).then_some(("name", "list each provider once"));
+            let (field, next_step) = provider.violation().or(twice)?;
             let key = format!("{CONSOLE}./LoginConlet.oidcProviders[{n}].{field}");
             Some((key, next_step))
         });

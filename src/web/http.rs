@@ -353,11 +353,12 @@ async fn begin_by_provider(
 ) -> Response {
     let settings = console.settings();
     let client = client(&settings, peer, &headers);
+    // The browser shows the page of the console, and not an answer in JSON.
     let Some(provider) = settings.provider(&name) else {
-        return Problem::new(StatusCode::NOT_FOUND, "NotFound").into_response();
+        return Redirect::to("/?login=ProviderFailed").into_response();
     };
-    if let Err(rejected) = console.logins.limit_address(client) {
-        return rejection(rejected);
+    if console.logins.limit_address(client).is_err() {
+        return Redirect::to("/?login=TooManyAttempts").into_response();
     }
     let page = if is_own_page(&page) { page } else { "/".to_owned() };
     let language = headers.get(header::ACCEPT_LANGUAGE);
@@ -631,7 +632,7 @@ async fn request_vm(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let client = client(&console.settings(), peer, &headers);
-    on_assignment(console, login, pool, client, "request a VM", async |own| {
+    on_assignment(console, login, pool, (client, "request a VM", true), async |own| {
         let created = own.api.create(&PostParams::default(), &own.assignment).await;
         let Err(kube::Error::Api(status)) = &created else {
             return created.map(drop).map_err(|error| failed(&error));
@@ -657,7 +658,7 @@ async fn return_vm(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let client = client(&console.settings(), peer, &headers);
-    on_assignment(console, login, pool, client, "return a VM", async |own| {
+    on_assignment(console, login, pool, (client, "return a VM", false), async |own| {
         let name = own.assignment.name_any();
         match own.api.delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -673,13 +674,12 @@ struct OwnAssignment {
     assignment: VmAssignment,
 }
 
-/// Carries out an action on the user's assignment of a pool, if the user may use the pool.
+/// Carries out an action on the user's assignment of a pool, which may need a right on the pool.
 async fn on_assignment(
     console: Arc<Console>,
     login: Login,
     pool: String,
-    client: IpAddr,
-    action: &'static str,
+    (client, action, needs_right): (IpAddr, &'static str, bool),
     act: impl AsyncFnOnce(OwnAssignment) -> Result<(), Failed>,
 ) -> Result<StatusCode, Problem> {
     let user = &*login.user;
@@ -691,7 +691,7 @@ async fn on_assignment(
     let pools = &console.pools;
     let present = pools.pools.get(&pools.key(&pool));
     let done = match present {
-        Some(present) if present.may_request(&login.viewer(&settings)) => {
+        Some(present) if !needs_right || present.may_request(&login.viewer(&settings)) => {
             let api = Api::namespaced(console.cluster.client.clone(), &console.namespace);
             let spec = VmAssignmentSpec {
                 pool: pool.clone(),

@@ -22,7 +22,7 @@ const RESPONSE_MAX: usize = 1 << 20;
 
 /// The reason that a request has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
+#[error(transparent)]
 pub struct HttpError(Box<dyn std::error::Error + Send + Sync>);
 
 impl HttpError {

@@ -10,13 +10,17 @@ use openidconnect::core::{
 };
 use openidconnect::{
     AdditionalClaims, AuthenticationFlow, AuthorizationCode, Client, ClientId, ClientSecret,
-    CsrfToken, EmptyExtraTokenFields, EndpointMaybeSet, EndpointNotSet, EndpointSet, IdTokenFields,
-    IssuerUrl, LanguageTag, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl,
+    CsrfToken, DiscoveryError, EmptyExtraTokenFields, EndpointMaybeSet, EndpointNotSet, EndpointSet, IdTokenFields,
+    IssuerUrl, LanguageTag, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
     StandardErrorResponse, StandardTokenResponse, TokenResponse,
 };
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
+
+/// Time from the begin of a login to its end.
+pub const BEGUN_MAX: SignedDuration = SignedDuration::from_mins(10);
 
 /// Default claim with the roles.
 const ROLES: &str = "roles";
@@ -29,6 +33,7 @@ pub struct Pending {
     state: CsrfToken,
     nonce: Nonce,
     verifier: PkceCodeVerifier,
+    begun: Timestamp,
     /// The page after the login.
     pub page: String,
 }
@@ -137,11 +142,18 @@ async fn discover(
     provider: &OidcProvider,
     authorities: &Path,
 ) -> Result<Provider, Error> {
-    let issuer = provider.issuer().unwrap_or_default().to_owned();
-    let issuer = IssuerUrl::new(issuer).map_err(failed)?;
+    let issuer = provider.issuer().unwrap_or_default();
     let http = |request| send(authorities, request);
-    let metadata = CoreProviderMetadata::discover_async(issuer, &http);
-    let metadata = metadata.await.map_err(failed)?;
+    let discover = async |issuer: String| {
+        let issuer = IssuerUrl::new(issuer).map_err(DiscoveryError::UrlParse)?;
+        CoreProviderMetadata::discover_async(issuer, &http).await
+    };
+    let mut metadata = discover(issuer.to_owned()).await;
+    // The issuer of some providers ends with a slash, which their address of the configuration does not show.
+    if let Err(DiscoveryError::Validation(_)) = metadata {
+        metadata = discover(format!("{issuer}/")).await;
+    }
+    let metadata = metadata.map_err(failed)?;
     let redirect = settings.redirect_uri().unwrap_or_default().to_owned();
     let redirect = RedirectUrl::new(redirect).map_err(failed)?;
     let id = ClientId::new(provider.client_id.clone());
@@ -179,6 +191,7 @@ pub async fn begin(
     let flow = AuthenticationFlow::<CoreResponseType>::AuthorizationCode;
     let mut request = client
         .authorize_url(flow, CsrfToken::new_random, Nonce::new_random)
+        .add_scope(Scope::new("profile".to_owned()))
         .add_prompt(CoreAuthPrompt::Login)
         .set_pkce_challenge(challenge);
     if let Some(language) = language {
@@ -191,6 +204,7 @@ pub async fn begin(
         state,
         nonce,
         verifier,
+        begun: Timestamp::now(),
         page,
     };
     Ok((url.to_string(), pending))
@@ -208,7 +222,8 @@ pub async fn complete(
     returned: Returned,
 ) -> Result<Identity, Error> {
     let state = returned.state.as_ref().map(CsrfToken::secret);
-    if state != Some(pending.state.secret()) {
+    let is_old = Timestamp::now().duration_since(pending.begun) > BEGUN_MAX;
+    if is_old || state != Some(pending.state.secret()) {
         return Err(Error::NotBegun);
     }
     let code = match (returned.code, returned.error) {

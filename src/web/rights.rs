@@ -191,8 +191,9 @@ impl<'a> Viewer<'a> {
         let own = permissions.iter();
         let own = own.filter(|it| self.is_meant(it.user.as_deref(), it.role.as_deref()));
         let by_pool = pool.map(|permissions| self.on_pool(permissions).0);
-        // Who has a VM may always start it.
-        let start = pool.map(|_| Grant::Start);
+        // Who has a VM by a pool may always start it.
+        let start = by_pool.as_ref().filter(|rights| !rights.is_empty());
+        let start = start.map(|_| Grant::Start);
         let granted = own.flat_map(|permission| permission.may.iter().copied());
         let granted = granted.chain(by_pool.into_iter().flatten()).chain(start);
         let rights = Rights::of(&granted.collect::<Vec<_>>());
