@@ -71,7 +71,7 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
     let (sender, settings) = watch::channel(present(&config, &users));
     let authorities = options.users.with_file_name("ca.crt");
-    let console = Console::new(cluster, namespace, settings, authorities);
+    let console = Console::new(cluster, namespace, settings, &authorities);
     let mut tasks = Tasks::default();
     console.start(&mut tasks);
     for (name, address, router) in [

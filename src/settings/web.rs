@@ -304,11 +304,12 @@ impl OidcProvider {
     pub fn issuer(&self) -> Option<&str> {
         let issuer = self.configuration_endpoint.strip_suffix(CONFIGURATION)?;
         let is_local = |rest: &str| {
-            let host = rest.split(['/', ':']).next();
-            host.is_some_and(|host| ["localhost", "127.0.0.1"].contains(&host))
+            let host = rest.split('/').next().unwrap_or_default();
+            let (name, port) = host.split_once(':').unwrap_or((host, "80"));
+            ["localhost", "127.0.0.1"].contains(&name) && port.parse::<u16>().is_ok()
         };
-        let is_safe = issuer.starts_with("https://")
-            || issuer.strip_prefix("http://").is_some_and(is_local);
+        let is_safe =
+            issuer.starts_with("https://") || issuer.strip_prefix("http://").is_some_and(is_local);
         is_safe.then_some(issuer)
     }
 
@@ -329,7 +330,9 @@ impl OidcProvider {
     /// Roles of the provider in the console.
     #[must_use]
     pub fn roles(&self, roles: &[String]) -> Vec<String> {
-        let mapped = roles.iter().map(|role| Mapping::apply(&self.role_mappings, role));
+        let mapped = roles
+            .iter()
+            .map(|role| Mapping::apply(&self.role_mappings, role));
         mapped.filter(|role| !role.is_empty()).collect()
     }
 
@@ -346,9 +349,15 @@ impl OidcProvider {
             Some(("clientId", "use the name of the console at the provider"))
         } else {
             let is_wrong = |mapping: &Mapping| mapping.expression().is_none();
-            let mappings = [("userMappings", &self.user_mappings), ("roleMappings", &self.role_mappings)];
-            let wrong = mappings.into_iter().find(|(_, all)| all.iter().any(is_wrong));
-            let next_step = "correct the regular expression; it has no look-around and no backreferences";
+            let mappings = [
+                ("userMappings", &self.user_mappings),
+                ("roleMappings", &self.role_mappings),
+            ];
+            let wrong = mappings
+                .into_iter()
+                .find(|(_, all)| all.iter().any(is_wrong));
+            let next_step =
+                "correct the regular expression; it has no look-around and no backreferences";
             wrong.map(|(key, _)| (key, next_step))
         }
     }
@@ -430,7 +439,11 @@ impl WebSettings {
         let listed = [user, "*"].into_iter();
         let listed = listed.filter_map(|key| roles_by_user.get(key));
         let reported = reported.iter().filter(|_| !replace);
-        listed.flatten().chain(reported).map(String::as_str).collect()
+        listed
+            .flatten()
+            .chain(reported)
+            .map(String::as_str)
+            .collect()
     }
 
     /// The providers of OpenID Connect.
@@ -442,13 +455,20 @@ impl WebSettings {
     /// The provider of that name.
     #[must_use]
     pub fn provider(&self, name: &str) -> Option<&OidcProvider> {
-        self.providers().iter().find(|provider| provider.name == name)
+        self.providers()
+            .iter()
+            .find(|provider| provider.name == name)
     }
 
     /// The address to which providers send the browser.
     #[must_use]
     pub fn redirect_uri(&self) -> Option<&str> {
-        self.server.weblet.console.oidc_client.redirect_uri.as_deref()
+        self.server
+            .weblet
+            .console
+            .oidc_client
+            .redirect_uri
+            .as_deref()
     }
 
     /// The widgets that each role may use, if the configuration has the key.
@@ -655,7 +675,10 @@ mod tests {
         let (settings, warnings) = parse(&user("alice", HASH), "object: 1").unwrap();
         assert_eq!(settings.namespace(), Some("vms"));
         assert!(settings.user("alice").is_some() && settings.user("Alice").is_none());
-        assert_eq!(settings.roles("alice", &[]), BTreeSet::from(["admin", "other"]));
+        assert_eq!(
+            settings.roles("alice", &[]),
+            BTreeSet::from(["admin", "other"])
+        );
         assert_eq!(settings.roles("bob", &[]), BTreeSet::from(["other"]));
         assert_eq!(settings.password_validity(), 20);
         let expected = ViewerFiles {
@@ -735,7 +758,12 @@ mod tests {
         };
         for (from, to, name, expected) in [
             ("(.*)@example.com", "$1", "alice@example.com", "alice"),
-            ("(.*)@example", "$1", "alice@example.com", "alice@example.com"),
+            (
+                "(.*)@example",
+                "$1",
+                "alice@example.com",
+                "alice@example.com",
+            ),
             ("(a)(b)", "$2a$1", "ab", "baa"),
             ("a|b", "\\$1", "b", "$1"),
             ("old", "", "old", ""),
@@ -758,11 +786,17 @@ mod tests {
             "https://kc.example/.well-known/openid-configuration",
             "https://vms.example/oauth/callback",
         );
-        let (settings, warnings) = parse(endpoint, uri, ", secret: geheim, popup: {factor: 0.5}").unwrap();
+        let (settings, warnings) =
+            parse(endpoint, uri, ", secret: geheim, popup: {factor: 0.5}").unwrap();
         assert_eq!(warnings, Vec::<String>::new());
         assert!(!format!("{settings:?}").contains("geheim"));
         let provider = settings.provider("kc").unwrap();
-        let roles = |roles: &[&str]| roles.iter().map(|role| (*role).to_owned()).collect::<Vec<_>>();
+        let roles = |roles: &[&str]| {
+            roles
+                .iter()
+                .map(|role| (*role).to_owned())
+                .collect::<Vec<_>>()
+        };
         assert!(!provider.authorizes(&roles(&["a"])) && !provider.authorizes(&[]));
         let (settings, _) = parse(endpoint, uri, ", authorizedRoles: [a, \"\"]").unwrap();
         let provider = settings.provider("kc").unwrap();
@@ -771,11 +805,37 @@ mod tests {
         let local = "http://localhost:8080/.well-known/openid-configuration";
         assert!(parse(local, uri, "").is_ok());
         for (endpoint, uri, more, expected) in [
-            ("http://kc.example/.well-known/openid-configuration", uri, "", "configurationEndpoint"),
-            ("http://localhost.example/.well-known/openid-configuration", uri, "", "configurationEndpoint"),
+            (
+                "http://kc.example/.well-known/openid-configuration",
+                uri,
+                "",
+                "configurationEndpoint",
+            ),
+            (
+                "http://localhost:x@kc.example/.well-known/openid-configuration",
+                uri,
+                "",
+                "configurationEndpoint",
+            ),
+            (
+                "http://localhost.example/.well-known/openid-configuration",
+                uri,
+                "",
+                "configurationEndpoint",
+            ),
             ("https://kc.example", uri, "", "configurationEndpoint"),
-            (endpoint, "https://vms.example/", "", "/OidcClient.redirectUri"),
-            (endpoint, uri, ", userMappings: [{from: \"(\", to: a}]", "userMappings"),
+            (
+                endpoint,
+                "https://vms.example/",
+                "",
+                "/OidcClient.redirectUri",
+            ),
+            (
+                endpoint,
+                uri,
+                ", userMappings: [{from: \"(\", to: a}]",
+                "userMappings",
+            ),
         ] {
             let error = parse(endpoint, uri, more).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -21,11 +21,11 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite, cookie_time};
-use axum_extra::extract::{CookieJar, cookie};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
-use kube::{Api, ResourceExt};
 use memory_serve::CacheControl;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -350,20 +350,34 @@ async fn begin_by_provider(
     Path(name): Path<String>,
     Query(PageQuery { page }): Query<PageQuery>,
     headers: HeaderMap,
+    jar: CookieJar,
 ) -> Response {
     let settings = console.settings();
     let client = client(&settings, peer, &headers);
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
+    }
     // The browser shows the page of the console, and not an answer in JSON.
     let Some(provider) = settings.provider(&name) else {
         return Redirect::to("/?login=ProviderFailed").into_response();
     };
-    if console.logins.limit_address(client).is_err() {
+    if console.logins.limit_provider(client).is_err() {
         return Redirect::to("/?login=TooManyAttempts").into_response();
     }
-    let page = if is_own_page(&page) { page } else { "/".to_owned() };
+    let page = if is_own_page(&page) {
+        page
+    } else {
+        "/".to_owned()
+    };
     let language = headers.get(header::ACCEPT_LANGUAGE);
     let language = language.and_then(|value| value.to_str().ok()?.split([',', ';']).next());
-    let begun = oidc::begin(&settings, provider, &console.authorities, language, page);
+    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let begun = async {
+        let _permit = console.provider_permit()?;
+        let authorities = console.authorities.clone();
+        oidc::begin(&settings, provider, authorities, language, (previous, page)).await
+    };
     match begun.await {
         Ok((url, pending)) => {
             // Plain data can always be serialized.
@@ -383,7 +397,6 @@ async fn begin_by_provider(
 fn begun_cookie(content: String) -> Cookie<'static> {
     let cookie = Cookie::build((BEGUN, content));
     let cookie = cookie.path("/").secure(true).http_only(true);
-    let cookie = cookie.max_age(cookie::time::Duration::minutes(10));
     cookie.same_site(SameSite::Lax).build()
 }
 
@@ -400,23 +413,32 @@ async fn complete_by_provider(
     let pending = begun.get(BEGUN);
     let pending = pending.and_then(|it| serde_json::from_str::<Pending>(it.value()).ok());
     let begun = begun.remove(begun_cookie(String::new()));
-    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    if console.logins.limit_provider(client).is_err() {
+        return (begun, Redirect::to("/?login=TooManyAttempts")).into_response();
+    }
     let completed = async {
         let pending = pending.ok_or(oidc::Error::NotBegun)?;
-        let (name, page) = (pending.provider.clone(), pending.page.clone());
+        let (previous, page) = (pending.previous.clone(), pending.page.clone());
         let settings = console.settings();
-        let provider = settings.provider(&name).ok_or(oidc::Error::NotBegun)?;
-        let authorities = &console.authorities;
+        let provider = settings.provider(&pending.provider);
+        let provider = provider.ok_or(oidc::Error::NotBegun)?;
+        let _permit = console.provider_permit()?;
+        let authorities = console.authorities.clone();
         let identity = oidc::complete(&settings, provider, authorities, pending, returned).await?;
-        let settings = console.settings();
         let logins = &console.logins;
-        let login = logins.begin_by_provider(&settings, identity, name, previous.as_deref());
+        let login = logins.begin_by_provider(
+            &console.settings(),
+            identity,
+            provider.clone(),
+            previous.as_deref(),
+        );
         Ok::<_, oidc::Error>((login, page))
     };
     match completed.await {
         Ok((login, page)) => {
-            let roles = login.viewer(&console.settings()).roles();
-            tracing::info!(user = &*login.user, %client, ?roles, "login by a provider");
+            let settings = console.settings();
+            let viewer = login.viewer(&settings);
+            tracing::info!(user = viewer.user(), %client, roles = ?viewer.roles(), "login by a provider");
             (begun, jar.add(cookie_of(&login)), Redirect::to(&page)).into_response()
         }
         Err(error) => {
@@ -623,34 +645,37 @@ async fn create_viewer_file(
     viewer_file::create(&spice, (&addresses, port), display, options).ok_or(End::NoDisplay)
 }
 
-/// Requests a VM of a pool. A second request changes nothing.
-async fn request_vm(
-    State(console): Shared,
-    Extension(login): Extension<Login>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Path(pool): Path<String>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Problem> {
-    let client = client(&console.settings(), peer, &headers);
-    on_assignment(console, login, pool, (client, "request a VM", true), async |own| {
-        let created = own.api.create(&PostParams::default(), &own.assignment).await;
-        let Err(kube::Error::Api(status)) = &created else {
-            return created.map(drop).map_err(|error| failed(&error));
-        };
-        if status.code != 409 {
-            return created.map(drop).map_err(|error| failed(&error));
-        }
-        let present = own.api.get_opt(&own.assignment.name_any()).await;
-        match present.map_err(|error| failed(&error))? {
-            Some(present) if present.metadata.deletion_timestamp.is_none() => Ok(()),
-            _ => Err(Problem::new(StatusCode::CONFLICT, "Conflict").into()),
-        }
-    })
-    .await
+/// A request about a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PoolAction {
+    /// Requests a VM. A second request changes nothing.
+    Request,
+    /// Gives the VM back, or withdraws the request for one.
+    Return,
 }
 
-/// Gives the VM of a pool back, or withdraws the request for one.
+async fn request_vm(
+    state: Shared,
+    login: Extension<Login>,
+    peer: ConnectInfo<SocketAddr>,
+    pool: Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    act_on_pool(PoolAction::Request, state, login, peer, pool, headers).await
+}
+
 async fn return_vm(
+    state: Shared,
+    login: Extension<Login>,
+    peer: ConnectInfo<SocketAddr>,
+    pool: Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    act_on_pool(PoolAction::Return, state, login, peer, pool, headers).await
+}
+
+async fn act_on_pool(
+    action: PoolAction,
     State(console): Shared,
     Extension(login): Extension<Login>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -658,59 +683,68 @@ async fn return_vm(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let client = client(&console.settings(), peer, &headers);
-    on_assignment(console, login, pool, (client, "return a VM", false), async |own| {
-        let name = own.assignment.name_any();
-        match own.api.delete(&name, &DeleteParams::default()).await {
+    // A client that closes its connection does not prevent the log line.
+    let done = tokio::spawn(async move {
+        let user = &*login.user;
+        let done = change_assignment(&console, &login, &pool, action).await;
+        match &done {
+            Ok(()) => tracing::info!(user, %client, ?action, pool, "action"),
+            Err(Failed { problem, error }) => {
+                tracing::warn!(user, %client, ?action, pool, reason = problem.reason, error, "action rejected");
+            }
+        }
+        done
+    });
+    match done.await {
+        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
+        Ok(Err(failed)) => Err(failed.problem),
+        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "ApiServer")),
+    }
+}
+
+/// Creates or deletes the assignment of the user. Its name is that of user and pool, so it is no other user's.
+async fn change_assignment(
+    console: &Console,
+    login: &Login,
+    pool: &str,
+    action: PoolAction,
+) -> Result<(), Failed> {
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    if !is_object_name(pool) {
+        return Err(not_found().into());
+    }
+    let (settings, user) = (console.settings(), login.user.as_ref().to_owned());
+    let client = console.cluster.client.clone();
+    let assignments: Api<VmAssignment> = Api::namespaced(client, &console.namespace);
+    let name = names::assignment(pool, &user);
+    if action == PoolAction::Return {
+        return match assignments.delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             deleted => deleted.map(drop).map_err(|error| failed(&error)),
-        }
-    })
-    .await
-}
-
-/// The assignment of a pool to the user.
-struct OwnAssignment {
-    api: Api<VmAssignment>,
-    assignment: VmAssignment,
-}
-
-/// Carries out an action on the user's assignment of a pool, which may need a right on the pool.
-async fn on_assignment(
-    console: Arc<Console>,
-    login: Login,
-    pool: String,
-    (client, action, needs_right): (IpAddr, &'static str, bool),
-    act: impl AsyncFnOnce(OwnAssignment) -> Result<(), Failed>,
-) -> Result<StatusCode, Problem> {
-    let user = &*login.user;
-    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
-    if !is_object_name(&pool) {
-        return Err(not_found());
+        };
     }
-    let settings = console.settings();
-    let pools = &console.pools;
-    let present = pools.pools.get(&pools.key(&pool));
-    let done = match present {
-        Some(present) if !needs_right || present.may_request(&login.viewer(&settings)) => {
-            let api = Api::namespaced(console.cluster.client.clone(), &console.namespace);
-            let spec = VmAssignmentSpec {
-                pool: pool.clone(),
-                user: user.to_owned(),
-            };
-            let assignment = VmAssignment::new(&names::assignment(&pool, user), spec);
-            act(OwnAssignment { api, assignment }).await
+    let present = console
+        .pool_now(pool)
+        .await
+        .map_err(|error| failed(&error))?;
+    let present = present.ok_or_else(not_found)?;
+    if !present.may_request(&login.viewer(&settings)) {
+        return Err(not_found().into());
+    }
+    let pool = pool.to_owned();
+    let assignment = VmAssignment::new(&name, VmAssignmentSpec { pool, user });
+    match assignments
+        .create(&PostParams::default(), &assignment)
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let present = assignments.get_opt(&name).await;
+            let present = present.map_err(|error| failed(&error))?;
+            let is_ending = present.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
+            let ending = || Problem::new(StatusCode::CONFLICT, "Conflict").into();
+            (!is_ending).then_some(()).ok_or_else(ending)
         }
-        _ => Err(not_found().into()),
-    };
-    match done {
-        Ok(()) => {
-            tracing::info!(user, %client, action, pool, "action");
-            Ok(StatusCode::NO_CONTENT)
-        }
-        Err(Failed { problem, error }) => {
-            tracing::warn!(user, %client, action, pool, reason = problem.reason, error, "action rejected");
-            Err(problem)
-        }
+        created => created.map(drop).map_err(|error| failed(&error)),
     }
 }
 
@@ -782,8 +816,7 @@ async fn request_change(
     let vm = vm.ok_or_else(not_found)?;
     let settings = console.settings();
     let pool = console.held_now(&vm, &login.user).await;
-    let pool = pool.map_err(|error| failed(&error))?;
-    let rights = vm.rights(&login.viewer(&settings), pool.as_deref());
+    let rights = vm.rights(&login.viewer(&settings), pool.as_ref());
     let rights = rights.ok_or_else(not_found)?;
     if !rights.include(action.needs()) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());

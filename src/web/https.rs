@@ -17,6 +17,9 @@ use tokio_util::bytes::Bytes;
 /// Time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Hosts that need no TLS.
+const LOCAL: [&str; 2] = ["localhost", "127.0.0.1"];
+
 /// Maximum size of a response.
 const RESPONSE_MAX: usize = 1 << 20;
 
@@ -36,10 +39,17 @@ impl HttpError {
 /// # Errors
 /// The server does not answer in time, or its certificate is not trusted, or its answer is too long.
 pub async fn send(
-    authorities: &Path,
+    authorities: Arc<Path>,
     request: http::Request<Vec<u8>>,
 ) -> Result<http::Response<Vec<u8>>, HttpError> {
-    let config = tls(authorities)?;
+    let uri = request.uri();
+    let is_local = uri.host().is_some_and(|host| LOCAL.contains(&host));
+    if uri.scheme_str() != Some("https") && !is_local {
+        return Err(HttpError::new(format!(
+            "{uri} does not begin with https://"
+        )));
+    }
+    let config = tls(&authorities)?;
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(config)
         .https_or_http()
@@ -54,7 +64,11 @@ pub async fn send(
         let body = body.map_err(HttpError)?.to_bytes().to_vec();
         Ok(http::Response::from_parts(head, body))
     };
-    let late = |_| HttpError::new(format!("the server has not answered within {REQUEST_TIMEOUT:?}"));
+    let late = |_| {
+        HttpError::new(format!(
+            "the server has not answered within {REQUEST_TIMEOUT:?}"
+        ))
+    };
     timeout(REQUEST_TIMEOUT, exchange).await.map_err(late)?
 }
 

@@ -45,6 +45,16 @@ struct Update<'a> {
     pools: Option<&'a [PoolRow]>,
 }
 
+/// How much of a page is old after a change of pools.
+#[derive(PartialEq)]
+enum Outdated {
+    Nothing,
+    /// The pools.
+    Pools,
+    /// The pools, and the VMs that the user has by them.
+    Vms,
+}
+
 /// The list of one page.
 struct List {
     console: Arc<Console>,
@@ -76,34 +86,42 @@ impl List {
         })
     }
 
-    /// The pools, and the VMs that the user has or had by them. None if the page has them.
-    fn pools(&mut self, settings: &WebSettings) -> Option<Message> {
+    /// Reads the pools again. Returns how much of the page is old.
+    fn update_pools(&mut self, settings: &WebSettings) -> Outdated {
         let viewer = self.login.viewer(settings);
         let rows = self.console.pools.rows(&viewer);
         if rows == self.pools {
-            return None;
+            return Outdated::Nothing;
         }
-        let has_same_vms = PoolRow::have_same_assignments(&rows, &self.pools);
+        let have_same_vms = PoolRow::give_same_rights(&rows, &self.pools);
         self.pools = rows;
-        if !has_same_vms {
-            return Some(self.all(settings));
+        if have_same_vms {
+            Outdated::Pools
+        } else {
+            Outdated::Vms
         }
-        Some(text(&Update {
-            pools: Some(&self.pools),
-            ..Update::default()
-        }))
     }
 
     /// The changes of these VMs. None if the page does not show them.
-    fn changes(&mut self, settings: &WebSettings, changed: HashSet<ObjectKey>) -> Option<Message> {
+    fn changes(
+        &mut self,
+        settings: &WebSettings,
+        changed: HashSet<ObjectKey>,
+        has_other_pools: bool,
+    ) -> Option<Message> {
         let vms = changed
             .iter()
             .map(|vm| (vm.name(), self.console.vms.get(vm)));
         let vms: Vec<_> = vms.collect();
         let viewer = self.login.viewer(settings);
-        let mut update = Update::default();
+        let mut update = Update {
+            pools: has_other_pools.then_some(&*self.pools),
+            ..Update::default()
+        };
         for (name, vm) in &vms {
-            let held = vm.as_ref().and_then(|vm| self.console.pools.held(vm, viewer.user()));
+            let held = vm
+                .as_ref()
+                .and_then(|vm| self.console.pools.held(vm, viewer.user()));
             let row = vm.as_ref().and_then(|vm| vm.row(&viewer, held.as_deref()));
             match row {
                 Some(row) => {
@@ -114,8 +132,8 @@ impl List {
                 None => {}
             }
         }
-        let is_empty = update.rows.is_empty() && update.gone.is_empty();
-        (!is_empty).then(|| text(&update))
+        let has_no_vms = update.rows.is_empty() && update.gone.is_empty();
+        (has_other_pools || !has_no_vms).then(|| text(&update))
     }
 }
 
@@ -211,16 +229,15 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
             }
             () = is_due => {
                 due = None;
-                let pools = std::mem::take(&mut has_other_pools)
-                    .then(|| list.pools(&settings.borrow().clone()))
-                    .flatten();
                 let (settings, changed) = (settings.borrow().clone(), std::mem::take(&mut changed));
-                if std::mem::take(&mut is_outdated) {
+                let outdated = match std::mem::take(&mut has_other_pools) {
+                    true => list.update_pools(&settings),
+                    false => Outdated::Nothing,
+                };
+                if std::mem::take(&mut is_outdated) || outdated == Outdated::Vms {
                     Some(list.all(&settings))
-                } else if pools.is_some() {
-                    pools
                 } else {
-                    list.changes(&settings, changed)
+                    list.changes(&settings, changed, outdated == Outdated::Pools)
                 }
             }
         };

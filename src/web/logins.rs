@@ -1,6 +1,6 @@
 //! Logins: passwords, their limits, and the logins in use. They are lost when the process exits.
 
-use crate::settings::web::{LocalUser, USER_NAME_MAX, WebSettings};
+use crate::settings::web::{LocalUser, OidcProvider, USER_NAME_MAX, WebSettings};
 use crate::web::LIVE_OF_LOGIN_MAX;
 use crate::web::oidc::Identity;
 use crate::web::rights::Viewer;
@@ -95,8 +95,8 @@ struct Entry {
 enum Proof {
     /// By a password with this hash.
     Password(String),
-    /// By the provider with this name.
-    Provider(String),
+    /// By this provider.
+    Provider(Box<OidcProvider>),
 }
 
 impl Entry {
@@ -106,11 +106,9 @@ impl Entry {
                 let user = settings.user(&self.login.user);
                 user.is_some_and(|user| user.password == *hash)
             }
-            Proof::Provider(name) => settings.provider(name).is_some(),
+            Proof::Provider(provider) => settings.provider(&provider.name) == Some(provider),
         };
-        is_possible
-            && self.begun.elapsed() < LOGIN_MAX
-            && self.used.elapsed() < IDLE_MAX
+        is_possible && self.begun.elapsed() < LOGIN_MAX && self.used.elapsed() < IDLE_MAX
     }
 }
 
@@ -130,6 +128,7 @@ pub struct Logins {
     entries: Mutex<HashMap<Arc<str>, Entry>>,
     by_address: DefaultKeyedRateLimiter<IpAddr>,
     by_name: DefaultKeyedRateLimiter<(String, IpAddr)>,
+    by_provider: DefaultKeyedRateLimiter<IpAddr>,
     logged: DefaultKeyedRateLimiter<IpAddr>,
     checks: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -142,6 +141,7 @@ impl Default for Logins {
         Self {
             entries: Mutex::default(),
             by_address: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
+            by_provider: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
             by_name: RateLimiter::keyed(of_name.allow_burst(ATTEMPTS_OF_NAME)),
             logged: RateLimiter::keyed(Quota::per_minute(LOGGED)),
             checks: Arc::new(Semaphore::new(CHECKS)),
@@ -194,18 +194,23 @@ impl Logins {
         &self,
         settings: &WebSettings,
         identity: Identity,
-        provider: String,
+        provider: OidcProvider,
         previous: Option<&str>,
     ) -> Login {
-        self.insert(identity, Proof::Provider(provider), previous, settings)
+        self.insert(
+            identity,
+            Proof::Provider(Box::new(provider)),
+            previous,
+            settings,
+        )
     }
 
-    /// Counts the begin of a login by a provider.
+    /// Counts a request of a login by a provider.
     ///
     /// # Errors
     /// There were too many.
-    pub fn limit_address(&self, client: IpAddr) -> Result<(), Rejected> {
-        check(&self.by_address, &network_of(client))
+    pub fn limit_provider(&self, client: IpAddr) -> Result<(), Rejected> {
+        check(&self.by_provider, &network_of(client))
     }
 
     /// Whether the log gets a line about a rejected login: a client with too many attempts must not fill it.

@@ -50,9 +50,9 @@ use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
 use kube::Api;
 use kube::runtime::watcher;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 
 /// Field manager of the console's writes.
 pub const MANAGER: Manager = Manager {
@@ -70,6 +70,9 @@ const LIVE_OF_LOGIN_MAX: usize = 10;
 /// Screens and serial consoles at the same time.
 const CONSOLES_MAX: usize = 200;
 
+/// Logins by providers that are under way at the same time.
+const PROVIDER_REQUESTS_MAX: usize = 16;
+
 /// Changes of VMs that a page can lag behind. After more, it gets the whole list.
 const LAG_MAX: usize = 1024;
 
@@ -79,7 +82,9 @@ pub struct Console {
     namespace: String,
     settings: watch::Receiver<Arc<WebSettings>>,
     /// PEM file with certificate authorities of providers of OpenID Connect.
-    authorities: PathBuf,
+    authorities: Arc<Path>,
+    /// Requests to providers at the same time.
+    provider_requests: Semaphore,
     /// The key of the cookies of logins that have begun.
     cookie_key: Key,
     /// Each VM is a group of its own.
@@ -102,7 +107,7 @@ impl Console {
         cluster: Cluster,
         namespace: String,
         settings: watch::Receiver<Arc<WebSettings>>,
-        authorities: PathBuf,
+        authorities: &Path,
     ) -> Arc<Self> {
         Arc::new(Self {
             cluster,
@@ -114,7 +119,8 @@ impl Console {
             pools_changed: watch::Sender::new(()),
             namespace,
             settings,
-            authorities,
+            authorities: authorities.into(),
+            provider_requests: Semaphore::new(PROVIDER_REQUESTS_MAX),
             cookie_key: Key::generate(),
             vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
@@ -172,34 +178,56 @@ impl Console {
         let cluster = &self.cluster;
         let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
         let (pools, changed) = (self.pools.pools.clone(), self.pools_changed.clone());
-        let changed = move |_, _| drop(changed.send_replace(()));
+        let changed = move |_, _| changed.send_replace(());
         let watch = follow::children(cluster.clone(), "vmpools", events, pools, changed);
         tasks.spawn("watch of vmpools".to_owned(), watch);
         let (undecodable, stand_in) = (
             Undecodable::new::<AssignmentView>(None),
-            StandIn::Nothing(|_| None),
+            StandIn::Nothing(AssignmentView::without_rights),
         );
         let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
-        let (assignments, changed) = (
-            self.pools.assignments.clone(),
-            self.pools_changed.clone(),
+        let (assignments, changed) = (self.pools.assignments.clone(), self.pools_changed.clone());
+        let changed = move |_, _| changed.send_replace(());
+        let watch = follow::children(
+            cluster.clone(),
+            "vmassignments",
+            events,
+            assignments,
+            changed,
         );
-        let changed = move |_, _| drop(changed.send_replace(()));
-        let watch =
-            follow::children(cluster.clone(), "vmassignments", events, assignments, changed);
         tasks.spawn("watch of vmassignments".to_owned(), watch);
     }
 
-    /// The pool by which the user has the VM now, as the API server has the assignment.
-    async fn held_now(&self, vm: &VmView, user: &str) -> kube::Result<Option<Arc<PoolView>>> {
-        let Some((pool, assignment)) = self.pools.holder(vm, user) else {
-            return Ok(None);
+    /// The pool by which the user has the VM now, as the API server has pool and assignment. None if it cannot be read: without a pool, the
+    /// user has fewer rights.
+    async fn held_now(&self, vm: &VmView, user: &str) -> Option<PoolView> {
+        let (pool, assignment) = self.pools.holder(vm, user)?;
+        let client = &self.cluster.client;
+        let assignments = Api::<AssignmentView>::namespaced(client.clone(), &self.namespace);
+        let read = async {
+            let assignment = assignments.get_opt(&assignment).await?;
+            match assignment.filter(|assignment| assignment.has(vm)) {
+                Some(_) => self.pool_now(pool).await,
+                None => Ok(None),
+            }
         };
-        let assignments: Api<AssignmentView> =
-            Api::namespaced(self.cluster.client.clone(), &self.namespace);
-        let assignment = assignments.get_opt(&assignment).await?;
-        let has = assignment.is_some_and(|assignment| assignment.has(vm));
-        Ok(has.then(|| self.pools.pools.get(&self.pools.key(pool))).flatten())
+        read.await.unwrap_or_else(|error: kube::Error| {
+            tracing::warn!(vm = vm.name(), %error, "the console cannot read the assignment of a VM");
+            None
+        })
+    }
+
+    /// The pool as the API server has it.
+    async fn pool_now(&self, name: &str) -> kube::Result<Option<PoolView>> {
+        let client = self.cluster.client.clone();
+        let pools: Api<PoolView> = Api::namespaced(client, &self.namespace);
+        pools.get_opt(name).await
+    }
+
+    /// The place of a login by a provider among those that are under way.
+    fn provider_permit(&self) -> Result<SemaphorePermit<'_>, oidc::Error> {
+        let permit = self.provider_requests.try_acquire();
+        permit.map_err(|_| oidc::Error::Provider("too many logins are under way".to_owned()))
     }
 
     fn settings(&self) -> Arc<WebSettings> {

@@ -2,6 +2,7 @@
 
 use crate::settings::web::{OidcProvider, USER_NAME_MAX, WebSettings};
 use crate::web::https::{HttpError, send};
+use jiff::{SignedDuration, Timestamp};
 use openidconnect::core::{
     CoreAuthDisplay, CoreAuthPrompt, CoreErrorResponseType, CoreGenderClaim, CoreJsonWebKey,
     CoreJweContentEncryptionAlgorithm, CoreJwsSigningAlgorithm, CoreProviderMetadata,
@@ -10,14 +11,14 @@ use openidconnect::core::{
 };
 use openidconnect::{
     AdditionalClaims, AuthenticationFlow, AuthorizationCode, Client, ClientId, ClientSecret,
-    CsrfToken, DiscoveryError, EmptyExtraTokenFields, EndpointMaybeSet, EndpointNotSet, EndpointSet, IdTokenFields,
-    IssuerUrl, LanguageTag, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-    StandardErrorResponse, StandardTokenResponse, TokenResponse,
+    CsrfToken, DiscoveryError, EmptyExtraTokenFields, EndpointMaybeSet, EndpointNotSet,
+    EndpointSet, IdTokenFields, IssuerUrl, LanguageTag, Nonce, PkceCodeChallenge, PkceCodeVerifier,
+    RedirectUrl, Scope, StandardErrorResponse, StandardTokenResponse, TokenResponse,
 };
-use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Time from the begin of a login to its end.
 pub const BEGUN_MAX: SignedDuration = SignedDuration::from_mins(10);
@@ -34,6 +35,8 @@ pub struct Pending {
     nonce: Nonce,
     verifier: PkceCodeVerifier,
     begun: Timestamp,
+    /// Identifier of the login that ends then. The browser does not send it with the navigation from the page of the provider.
+    pub previous: Option<String>,
     /// The page after the login.
     pub page: String,
 }
@@ -140,18 +143,13 @@ type Provider = Client<
 async fn discover(
     settings: &WebSettings,
     provider: &OidcProvider,
-    authorities: &Path,
+    authorities: Arc<Path>,
 ) -> Result<Provider, Error> {
     let issuer = provider.issuer().unwrap_or_default();
-    let http = |request| send(authorities, request);
-    let discover = async |issuer: String| {
-        let issuer = IssuerUrl::new(issuer).map_err(DiscoveryError::UrlParse)?;
-        CoreProviderMetadata::discover_async(issuer, &http).await
-    };
-    let mut metadata = discover(issuer.to_owned()).await;
+    let mut metadata = metadata_of(issuer.to_owned(), authorities.clone()).await;
     // The issuer of some providers ends with a slash, which their address of the configuration does not show.
     if let Err(DiscoveryError::Validation(_)) = metadata {
-        metadata = discover(format!("{issuer}/")).await;
+        metadata = metadata_of(format!("{issuer}/"), authorities).await;
     }
     let metadata = metadata.map_err(failed)?;
     let redirect = settings.redirect_uri().unwrap_or_default().to_owned();
@@ -161,12 +159,24 @@ async fn discover(
     Ok(client.set_redirect_uri(redirect))
 }
 
+async fn metadata_of(
+    issuer: String,
+    authorities: Arc<Path>,
+) -> Result<CoreProviderMetadata, DiscoveryError<HttpError>> {
+    let issuer = IssuerUrl::new(issuer).map_err(DiscoveryError::UrlParse)?;
+    let http = move |request| send(authorities.clone(), request);
+    CoreProviderMetadata::discover_async(issuer, &http).await
+}
+
 fn secret(provider: &OidcProvider) -> Result<Option<ClientSecret>, Error> {
     let text = match &provider.secret_file {
         Some(path) => {
             let read = std::fs::read_to_string(path);
             let unreadable = |error| {
-                Error::Provider(format!("cannot read secretFile {}: {error}", path.display()))
+                Error::Provider(format!(
+                    "cannot read secretFile {}: {error}",
+                    path.display()
+                ))
             };
             Some(read.map_err(unreadable)?.trim().to_owned())
         }
@@ -182,9 +192,9 @@ fn secret(provider: &OidcProvider) -> Result<Option<ClientSecret>, Error> {
 pub async fn begin(
     settings: &WebSettings,
     provider: &OidcProvider,
-    authorities: &Path,
+    authorities: Arc<Path>,
     language: Option<&str>,
-    page: String,
+    (previous, page): (Option<String>, String),
 ) -> Result<(String, Pending), Error> {
     let client = discover(settings, provider, authorities).await?;
     let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
@@ -205,6 +215,7 @@ pub async fn begin(
         nonce,
         verifier,
         begun: Timestamp::now(),
+        previous,
         page,
     };
     Ok((url.to_string(), pending))
@@ -217,7 +228,7 @@ pub async fn begin(
 pub async fn complete(
     settings: &WebSettings,
     provider: &OidcProvider,
-    authorities: &Path,
+    authorities: Arc<Path>,
     pending: Pending,
     returned: Returned,
 ) -> Result<Identity, Error> {
@@ -228,10 +239,14 @@ pub async fn complete(
     }
     let code = match (returned.code, returned.error) {
         (Some(code), None) => code,
-        (_, error) => return Err(Error::Denied(error.unwrap_or_default())),
+        (_, error) => {
+            // The text of a long request would fill the log.
+            let error = error.unwrap_or_default().chars().take(64).collect();
+            return Err(Error::Denied(error));
+        }
     };
-    let client = discover(settings, provider, authorities).await?;
-    let http = |request| send(authorities, request);
+    let client = discover(settings, provider, authorities.clone()).await?;
+    let http = move |request| send(authorities.clone(), request);
     let request = client.exchange_code(code).map_err(failed)?;
     let request = request.set_pkce_verifier(pending.verifier);
     let tokens = request.request_async(&http).await.map_err(failed)?;
@@ -250,7 +265,9 @@ pub async fn complete(
     }
     let user = provider.user(name);
     if user.is_empty() || user.len() > USER_NAME_MAX || user.contains(char::is_control) {
-        let text = format!("the name {user:?} has not 1 to {USER_NAME_MAX} bytes without control characters");
+        let text = format!(
+            "the name {user:?} has not 1 to {USER_NAME_MAX} bytes without control characters"
+        );
         return Err(Error::Provider(text));
     }
     let full_name = claims.name().and_then(|names| names.get(None));
@@ -266,7 +283,10 @@ fn roles_in(claims: &Map<String, Value>, path: &str) -> Vec<String> {
     let mut keys = path.split('.');
     let first = keys.next().and_then(|key| claims.get(key));
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    match keys.try_fold(first, |value, key| Some(value?.get(key))).flatten() {
+    match keys
+        .try_fold(first, |value, key| Some(value?.get(key)))
+        .flatten()
+    {
         Some(Value::Array(roles)) => roles.iter().filter_map(text).collect(),
         Some(role) => text(role).into_iter().collect(),
         None => Vec::new(),

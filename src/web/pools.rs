@@ -84,12 +84,26 @@ impl PoolView {
 }
 
 impl AssignmentView {
+    /// An assignment of which only the metadata is known.
+    #[must_use]
+    pub fn without_rights(metadata: ObjectMeta) -> Option<Self> {
+        let (pool, user) = (String::new(), String::new());
+        Some(Self {
+            metadata,
+            spec: VmAssignmentSpec { pool, user },
+            status: AssignmentStatusView::default(),
+        })
+    }
+
     /// Whether the user of the assignment has this VM: both objects name the other one, and the assignment is complete.
     #[must_use]
     pub fn has(&self, vm: &VmView) -> bool {
         let (own, of_vm) = (&self.status.vm, &vm.status.assignment);
-        let is_vm = own.as_ref().is_some_and(|own| Some(&own.uid) == vm.metadata.uid.as_ref());
-        let is_assignment = of_vm.uid.is_some() && of_vm.uid.as_deref() == self.metadata.uid.as_deref();
+        let is_vm = own
+            .as_ref()
+            .is_some_and(|own| Some(&own.uid) == vm.metadata.uid.as_ref());
+        let is_assignment =
+            of_vm.uid.is_some() && of_vm.uid.as_deref() == self.metadata.uid.as_deref();
         is_vm && is_assignment && is_true(&self.status.conditions, BOUND)
     }
 }
@@ -110,7 +124,9 @@ impl Pools {
     pub fn held(&self, vm: &VmView, user: &str) -> Option<Arc<PoolView>> {
         let (pool, assignment) = self.holder(vm, user)?;
         let assignment = self.assignments.get(&self.key(&assignment))?;
-        assignment.has(vm).then(|| self.pools.get(&self.key(pool)))?
+        assignment
+            .has(vm)
+            .then(|| self.pools.get(&self.key(pool)))?
     }
 
     /// The pool of the VM and the name of its assignment, if that is one to the user.
@@ -118,7 +134,8 @@ impl Pools {
     pub fn holder<'a>(&self, vm: &'a VmView, user: &str) -> Option<(&'a str, String)> {
         let assignment = &vm.status.assignment;
         let pool = assignment.pool.as_deref()?;
-        let is_holder = assignment.user.as_deref() == Some(user);
+        // An assignment by the Java VM-Operator has no UID until the operator takes it over.
+        let is_holder = assignment.uid.is_some() && assignment.user.as_deref() == Some(user);
         is_holder.then(|| (pool, names::assignment(pool, user)))
     }
 
@@ -128,18 +145,24 @@ impl Pools {
         ObjectKey::new(&self.namespace, name)
     }
 
-    /// The pools that the viewer may use.
+    /// The pools that the viewer may use, and those of the viewer's assignments.
     #[must_use]
     pub fn rows(&self, viewer: &Viewer<'_>) -> Vec<PoolRow> {
         let pools = self.pools.groups(&self.key(""));
-        let pools = pools.iter().filter(|pool| pool.may_request(viewer));
-        pools.map(|pool| self.row(pool, viewer)).collect()
+        let rows = pools.iter().filter_map(|pool| {
+            let row = self.row(pool, viewer);
+            (row.assignment.is_some() || pool.may_request(viewer)).then_some(row)
+        });
+        rows.collect()
     }
 
     fn row(&self, pool: &PoolView, viewer: &Viewer<'_>) -> PoolRow {
         let name = pool.name_any();
         let assignment = self.key(&names::assignment(&name, viewer.user()));
         let assignment = self.assignments.get(&assignment);
+        let is_own =
+            |it: &Arc<AssignmentView>| it.spec.user == viewer.user() && it.spec.pool == name;
+        let assignment = assignment.filter(is_own);
         PoolRow {
             may: viewer.on_pool(&pool.spec.permissions),
             free: pool.status.free,
@@ -175,11 +198,14 @@ struct AssignmentRow {
 }
 
 impl PoolRow {
-    /// Whether the user has the same assignments.
+    /// Whether the pools give the same rights on the same VMs.
     #[must_use]
-    pub fn have_same_assignments(one: &[Self], other: &[Self]) -> bool {
-        let assignments = |rows: &'_ [Self]| rows.iter().map(|row| (&row.name, &row.assignment));
-        assignments(one).eq(assignments(other))
+    pub fn give_same_rights(one: &[Self], other: &[Self]) -> bool {
+        one.len() == other.len()
+            && one.iter().zip(other).all(|(one, other)| {
+                (&one.name, &one.may, &one.assignment)
+                    == (&other.name, &other.may, &other.assignment)
+            })
     }
 }
 

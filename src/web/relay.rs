@@ -81,6 +81,7 @@ async fn show(
     let lost = console.changes.subscribe();
     let mut settings = console.settings.clone();
     settings.mark_unchanged();
+    let pools_changed = console.pools_changed.subscribe();
     let (user, client, function) = (&*login.user, requested.client, requested.function);
     let opened = match begin(console, login, requested).await {
         Ok(opened) => opened,
@@ -111,7 +112,7 @@ async fn show(
     };
     let end = tokio::select! {
         end = relay(socket, runner, console, login, may_take) => end,
-        end = right_lost(console, login, lost, settings, &shown) => Ok(Some(end)),
+        end = right_lost(console, login, (lost, settings, pools_changed), &shown) => Ok(Some(end)),
     };
     tracing::info!(user, %client, vm = name, ?function, ?end, "console ended");
     drop(places);
@@ -154,11 +155,13 @@ async fn begin(console: &Console, login: &Login, requested: &Requested) -> Resul
 async fn right_lost(
     console: &Console,
     login: &Login,
-    mut changes: broadcast::Receiver<Change>,
-    mut settings: watch::Receiver<Arc<WebSettings>>,
+    (mut changes, mut settings, mut pools_changed): (
+        broadcast::Receiver<Change>,
+        watch::Receiver<Arc<WebSettings>>,
+        watch::Receiver<()>,
+    ),
     shown: &Shown,
 ) -> End {
-    let mut pools_changed = console.pools_changed.subscribe();
     loop {
         let is_relevant = tokio::select! {
             change = changes.recv() => match change {

@@ -133,11 +133,8 @@ pub async fn permitted(
     })?;
     let vm = vm.ok_or(End::NotFound)?;
     let settings = console.settings();
-    let pool = console.held_now(&vm, &login.user).await.map_err(|error| {
-        tracing::warn!(vm = name, %error, "the console cannot read the assignment of a VM");
-        End::ApiServer
-    })?;
-    let may_take = vm.may_open(function, &login.viewer(&settings), pool.as_deref())?;
+    let pool = console.held_now(&vm, &login.user).await;
+    let may_take = vm.may_open(function, &login.viewer(&settings), pool.as_ref())?;
     Ok((vm, may_take))
 }
 

@@ -260,7 +260,8 @@ impl VmView {
             return Err(Refusal::Assigned(shortened(holder).to_owned()));
         }
         let logged_in = status.logged_in_user.as_deref();
-        match logged_in.filter(is_other).filter(|_| self.requests_login()) {
+        let shows_desktop = function != Function::Serial && self.requests_login();
+        match logged_in.filter(is_other).filter(|_| shows_desktop) {
             Some(_) => Err(Refusal::LoginPending),
             None => Ok(()),
         }
@@ -324,7 +325,9 @@ mod tests {
         let settings = WebSettings::default();
         let vm = vm(json!({"pretty-name": "Debian 12", "id": "debian"}));
         assert!(vm.row(&Viewer::new(&settings, "bob", &[]), None).is_none());
-        let row = serde_json::to_value(vm.row(&Viewer::new(&settings, "alice", &[]), None).unwrap()).unwrap();
+        let row =
+            serde_json::to_value(vm.row(&Viewer::new(&settings, "alice", &[]), None).unwrap())
+                .unwrap();
         let message = "ä".repeat(512);
         let expected = json!({
             "name": "vm", "requested": "Running", "running": true, "system": "Debian 12", "consoleUser": "bob", "may": ["stop"],

@@ -6,6 +6,8 @@
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
+/** Until an emulated guest writes to its serial console. */
+const BOOT_TIMEOUT_MS = 120_000;
 
 function required(name) {
   const value = process.env[name];
@@ -103,7 +105,7 @@ if (process.env.SERIAL) {
     const terminal = page.getByLabel(`Serial console of ${vm}.`);
     await terminal.waitFor({ state: "attached" });
     await terminal.press("Enter");
-    await page.locator(".xterm-rows").getByText(process.env.SERIAL).last().waitFor();
+    await page.locator(".xterm-rows").getByText(process.env.SERIAL).last().waitFor({ timeout: BOOT_TIMEOUT_MS });
   });
   await step("the serial console leads back to the list", async () => {
     await page.getByRole("link", { name: "All VMs" }).click();

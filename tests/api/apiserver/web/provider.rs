@@ -51,7 +51,10 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
     let endpoint = json!({"configurationEndpoint": configuration});
     configure_provider(&console, endpoint.clone());
     let button = json!([{"name": "test", "title": "the test"}]);
-    eventually("the provider is configured", async || providers(&console).await == button).await;
+    eventually("the provider is configured", async || {
+        providers(&console).await == button
+    })
+    .await;
     let journey = Command::new("node")
         .arg(root().join("tests/web/provider-login.mjs"))
         .env("CONSOLE_URL", format!("http://{}", console.address))
@@ -62,29 +65,56 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
     let text = String::from_utf8_lossy(&journey.stdout);
     assert!(journey.status.success(), "{text}\n{}", console.log());
     let log = console.log();
-    let audit = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let login = audit.into_iter().find(|line| line["message"] == "login by a provider").unwrap();
-    assert_eq!((&login["user"], &login["client"]), (&json!("ops"), &json!("127.0.0.1")));
-    assert!(log.contains("mallory@example") && !log.contains("hidden"), "{log}");
+    let audit = log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let login = audit
+        .into_iter()
+        .find(|line| line["message"] == "login by a provider")
+        .unwrap();
+    assert_eq!(
+        (&login["user"], &login["client"]),
+        (&json!("ops"), &json!("127.0.0.1"))
+    );
+    assert!(
+        log.contains("mallory@example") && !log.contains("hidden"),
+        "{log}"
+    );
 
     // A login that another browser has begun, and one with another provider behind the same address.
     let location = |head: &str| {
-        let line = head.lines().find_map(|line| line.strip_prefix("location: "));
+        let line = head
+            .lines()
+            .find_map(|line| line.strip_prefix("location: "));
         line.unwrap_or_default().to_owned()
     };
     let begin = async |path: &str| console.send("GET", path, "", "").await;
     let (code, head, _) = begin("/oauth/callback?code=a&state=b").await;
-    assert_eq!((code, location(&head).as_str()), (303, "/?login=LoginNotBegun"));
+    assert_eq!(
+        (code, location(&head).as_str()),
+        (303, "/?login=LoginNotBegun")
+    );
     let (code, head, _) = begin("/api/v1/oidc/test?page=%2F%2Fevil.example").await;
     assert_eq!(code, 303);
     let at_provider = location(&head);
     assert!(at_provider.starts_with(&issuer), "{at_provider}");
-    for parameter in ["code_challenge_method=S256", "state=", "nonce=", "prompt=login"] {
+    for parameter in [
+        "code_challenge_method=S256",
+        "state=",
+        "nonce=",
+        "prompt=login",
+    ] {
         assert!(at_provider.contains(parameter), "{at_provider}");
     }
-    let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let cookie = head
+        .lines()
+        .find_map(|line| line.strip_prefix("set-cookie: "))
+        .unwrap();
     let (cookie, attributes) = cookie.split_once("; ").unwrap();
-    assert!(attributes.contains("HttpOnly") && attributes.contains("SameSite=Lax"), "{attributes}");
+    assert!(
+        attributes.contains("HttpOnly") && attributes.contains("SameSite=Lax"),
+        "{attributes}"
+    );
     let headers = format!("Cookie: {cookie}\r\n");
     let back = async |query: &str| {
         let path = format!("/oauth/callback?{query}");
@@ -94,8 +124,14 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
     assert_eq!(back("code=a&state=b").await, "/?login=LoginNotBegun");
     let (_, state) = at_provider.split_once("state=").unwrap();
     let state = state.split('&').next().unwrap();
-    assert_eq!(back(&format!("error=access_denied&state={state}")).await, "/?login=LoginDenied");
-    assert_eq!(back(&format!("code=a&state={state}")).await, "/?login=ProviderFailed");
+    assert_eq!(
+        back(&format!("error=access_denied&state={state}")).await,
+        "/?login=LoginDenied"
+    );
+    assert_eq!(
+        back(&format!("code=a&state={state}")).await,
+        "/?login=ProviderFailed"
+    );
     let (_, head, _) = begin("/api/v1/oidc/other").await;
     assert_eq!(location(&head), "/?login=ProviderFailed");
     drop(provider.kill().await);
@@ -103,9 +139,14 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
     assert_eq!(location(&head), "/?login=ProviderFailed");
 
     // A wrong configuration leaves the previous one in use.
-    configure_provider(&console, json!({"configurationEndpoint": "http://provider.example/.well-known/openid-configuration"}));
+    configure_provider(
+        &console,
+        json!({"configurationEndpoint": "http://provider.example/.well-known/openid-configuration"}),
+    );
     eventually("the error is in the log", async || {
-        console.log().contains("oidcProviders[0].configurationEndpoint: the value is not allowed")
+        console
+            .log()
+            .contains("oidcProviders[0].configurationEndpoint: the value is not allowed")
     })
     .await;
     assert_eq!(providers(&console).await, button);

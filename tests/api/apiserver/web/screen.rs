@@ -260,7 +260,10 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     runner
         .report(&console, "vm", json!({"assignment": {"user": "bob"}}))
         .await;
-    assert_eq!(next(&mut page).await, Ok(json!({"reason": "Assigned", "user": "bob"})));
+    assert_eq!(
+        next(&mut page).await,
+        Ok(json!({"reason": "Assigned", "user": "bob"}))
+    );
     runner
         .report(&console, "vm", json!({"assignment": {"user": null}}))
         .await;
