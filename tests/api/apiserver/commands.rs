@@ -34,7 +34,8 @@ kubectl() {
         label | annotate | scale) more=(--dry-run=server) ;;
         delete) more=(--dry-run=server --ignore-not-found) ;;
         get) more=(--ignore-not-found) ;;
-        wait | rollout) more=(--timeout=200ms) ;;
+        wait) more=(--timeout=200ms) ;;
+        rollout) [[ $2 != status ]] || more=(--timeout=200ms) ;;
     esac
     echo "$*" >>"$HOME/taken"
     "$KUBECTL" "$@" "${more[@]}" 2>"$HOME/errors" || {
