@@ -776,10 +776,13 @@ mod tests {
     #[test]
     fn provider_needs_a_safe_address_a_callback_and_roles() {
         let parse = |endpoint: &str, uri: &str, more: &str| {
-            let text = format!(
-                "\"/Manager\": {{\"/GuiHttpServer\": {{\"/ConsoleWeblet\": {{\"/WebConsole\": {{\"/OidcClient\": {{redirectUri: \"{uri}\"}}, \
-                 \"/LoginConlet\": {{oidcProviders: [{{name: kc, clientId: c, configurationEndpoint: \"{endpoint}\"{more}}}]}}}}}}}}}}}}"
+            let provider =
+                format!("{{name: kc, clientId: c, configurationEndpoint: \"{endpoint}\"{more}}}");
+            let console = format!(
+                "{{\"/OidcClient\": {{redirectUri: \"{uri}\"}}, \"/LoginConlet\": {{oidcProviders: [{provider}]}}}}"
             );
+            let weblet = format!("{{\"/ConsoleWeblet\": {{\"/WebConsole\": {console}}}}}");
+            let text = format!("\"/Manager\": {{\"/GuiHttpServer\": {weblet}}}");
             WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
         };
         let (endpoint, uri) = (

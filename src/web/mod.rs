@@ -3,7 +3,8 @@
 //! | module | content |
 //! |---|---|
 //! | `rights` (pure) | the rights of a user on a VM |
-//! | `pools` (pure) | pools and assignments as the console stores and shows them |
+//! | `pools` (pure) | pools and assignments as the console stores them |
+//! | `assignments` (pure) | the VMs that users have by pools |
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `oidc`, `https` | logins by providers of OpenID Connect |
@@ -17,6 +18,7 @@
 //!
 //! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
 
+mod assignments;
 mod http;
 mod https;
 mod keys;
@@ -44,8 +46,9 @@ use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
 use crate::k8s::watch::Namespaces;
 use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
+use crate::web::assignments::Pools;
 use crate::web::logins::Logins;
-use crate::web::pools::{AssignmentView, PoolView, Pools};
+use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
 use kube::Api;
@@ -206,7 +209,7 @@ impl Console {
         let assignments = Api::<AssignmentView>::namespaced(client.clone(), &self.namespace);
         let read = async {
             let assignment = assignments.get_opt(&assignment).await?;
-            match assignment.filter(|assignment| assignment.has(vm)) {
+            match assignment.filter(|assignment| assignments::has(assignment, vm)) {
                 Some(_) => self.pool_now(pool).await,
                 None => Ok(None),
             }

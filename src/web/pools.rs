@@ -1,19 +1,12 @@
-//! (pure) Pools and assignments as the console stores them, and as pages show them.
+//! (pure) Pools and assignments as the console stores them.
 
-use crate::api::conditions::{find, is_true};
-use crate::api::pool::{
-    AssignedVm, BOUND, PoolPermission, VmAssignment, VmAssignmentSpec, VmPool, names,
-};
+use crate::api::pool::{AssignedVm, PoolPermission, VmAssignment, VmAssignmentSpec, VmPool};
 use crate::api::vm::Grant;
-use crate::k8s::key::ObjectKey;
-use crate::k8s::store::children::Cache;
 use crate::k8s::store::trim::key_and_versions;
-use crate::web::rights::{Rights, Viewer};
-use crate::web::view::{VmView, shortened};
+use crate::web::rights::Viewer;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
-use kube::{Resource, ResourceExt};
-use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use kube::Resource;
+use serde::Deserialize;
 
 /// A pool.
 #[derive(Clone, Debug, Resource, Deserialize)]
@@ -93,140 +86,5 @@ impl AssignmentView {
             spec: VmAssignmentSpec { pool, user },
             status: AssignmentStatusView::default(),
         })
-    }
-
-    /// Whether the user of the assignment has this VM: both objects name the other one, and the assignment is complete.
-    #[must_use]
-    pub fn has(&self, vm: &VmView) -> bool {
-        let (own, of_vm) = (&self.status.vm, &vm.status.assignment);
-        let is_vm = own
-            .as_ref()
-            .is_some_and(|own| Some(&own.uid) == vm.metadata.uid.as_ref());
-        let is_assignment =
-            of_vm.uid.is_some() && of_vm.uid.as_deref() == self.metadata.uid.as_deref();
-        is_vm && is_assignment && is_true(&self.status.conditions, BOUND)
-    }
-}
-
-/// All pools and assignments.
-pub struct Pools {
-    /// The namespace of all.
-    pub namespace: String,
-    /// Each pool is a group of its own.
-    pub pools: Arc<Cache<PoolView>>,
-    /// Each assignment is a group of its own.
-    pub assignments: Arc<Cache<AssignmentView>>,
-}
-
-impl Pools {
-    /// The pool by which the user has the VM.
-    #[must_use]
-    pub fn held(&self, vm: &VmView, user: &str) -> Option<Arc<PoolView>> {
-        let (pool, assignment) = self.holder(vm, user)?;
-        let assignment = self.assignments.get(&self.key(&assignment))?;
-        assignment
-            .has(vm)
-            .then(|| self.pools.get(&self.key(pool)))?
-    }
-
-    /// The pool of the VM and the name of its assignment, if that is one to the user.
-    #[must_use]
-    pub fn holder<'a>(&self, vm: &'a VmView, user: &str) -> Option<(&'a str, String)> {
-        let assignment = &vm.status.assignment;
-        let pool = assignment.pool.as_deref()?;
-        // An assignment by the Java VM-Operator has no UID until the operator takes it over.
-        let is_holder = assignment.uid.is_some() && assignment.user.as_deref() == Some(user);
-        is_holder.then(|| (pool, names::assignment(pool, user)))
-    }
-
-    /// The key of an object.
-    #[must_use]
-    pub fn key(&self, name: &str) -> ObjectKey {
-        ObjectKey::new(&self.namespace, name)
-    }
-
-    /// The pools that the viewer may use, and those of the viewer's assignments.
-    #[must_use]
-    pub fn rows(&self, viewer: &Viewer<'_>) -> Vec<PoolRow> {
-        let pools = self.pools.groups(&self.key(""));
-        let rows = pools.iter().filter_map(|pool| {
-            let row = self.row(pool, viewer);
-            (row.assignment.is_some() || pool.may_request(viewer)).then_some(row)
-        });
-        rows.collect()
-    }
-
-    fn row(&self, pool: &PoolView, viewer: &Viewer<'_>) -> PoolRow {
-        let name = pool.name_any();
-        let assignment = self.key(&names::assignment(&name, viewer.user()));
-        let assignment = self.assignments.get(&assignment);
-        let is_own =
-            |it: &Arc<AssignmentView>| it.spec.user == viewer.user() && it.spec.pool == name;
-        let assignment = assignment.filter(is_own);
-        PoolRow {
-            may: viewer.on_pool(&pool.spec.permissions),
-            free: pool.status.free,
-            waiting: pool.status.waiting,
-            assignment: assignment.map(|assignment| AssignmentRow::of(&assignment)),
-            name,
-        }
-    }
-}
-
-/// A pool on a page.
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PoolRow {
-    name: String,
-    may: Rights,
-    free: i64,
-    waiting: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    assignment: Option<AssignmentRow>,
-}
-
-#[derive(Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct AssignmentRow {
-    /// Reason of the condition `Bound`, or `Ending`.
-    state: String,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    vm: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires: Option<Time>,
-}
-
-impl PoolRow {
-    /// Whether the pools give the same rights on the same VMs.
-    #[must_use]
-    pub fn give_same_rights(one: &[Self], other: &[Self]) -> bool {
-        one.len() == other.len()
-            && one.iter().zip(other).all(|(one, other)| {
-                (&one.name, &one.may, &one.assignment)
-                    == (&other.name, &other.may, &other.assignment)
-            })
-    }
-}
-
-impl AssignmentRow {
-    fn of(assignment: &AssignmentView) -> Self {
-        let status = &assignment.status;
-        let bound = find(&status.conditions, BOUND);
-        let text = |text: fn(&Condition) -> &str| {
-            let text = bound.map(text).unwrap_or_default();
-            shortened(text).to_owned()
-        };
-        let state = if assignment.metadata.deletion_timestamp.is_some() {
-            "Ending".to_owned()
-        } else {
-            text(|bound| &bound.reason)
-        };
-        Self {
-            state,
-            message: text(|bound| &bound.message),
-            vm: status.vm.as_ref().map(|vm| vm.name.clone()),
-            expires: status.expires.clone(),
-        }
     }
 }
