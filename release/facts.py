@@ -71,7 +71,7 @@ def images(path, registry, version):
     objects = documents(path)
     for it in of_kind(objects, "Deployment") + of_kind(objects, "DaemonSet"):
         assert container(it)["image"] == f"{registry}/vm-operator:{version}", container(it)["image"]
-    if of_kind(objects, "ConfigMap"):
+    if [it for it in of_kind(objects, "ConfigMap") if it["metadata"]["name"] == "vm-operator"]:
         assert configuration(objects)["runnerImage"]["source"] == f"{registry}/vm-runner:{version}", configuration(objects)
     return objects
 
@@ -81,6 +81,10 @@ def manifests(dist, registry, version):
     namespaced = images(dist / "vm-operator.yaml", registry, version)
     assert {"Deployment", "ConfigMap", "Lease", "Role", "RoleBinding", "ServiceAccount"} == {it["kind"] for it in namespaced}
     assert not [it for it in namespaced if "namespace" in it["metadata"]]
+    web = images(dist / "web.yaml", registry, version)
+    kinds = {"ConfigMap", "Deployment", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+    assert kinds == {it["kind"] for it in web}
+    assert not [it for it in web if "namespace" in it["metadata"]]
     cluster = images(dist / "cluster.yaml", registry, version)
     assert {it["metadata"].get("namespace") for it in cluster} == {None, "kube-system"}
     definitions = documents(dist / "crds.yaml")
@@ -105,7 +109,7 @@ def licences(dist):
     crates = [it for it in parts if it["purl"].startswith("pkg:cargo/") and it["name"] != "vm-operator"]
     missing = [it["name"] for it in crates if not re.search(rf"^{re.escape(it['name'])} {re.escape(it['version'])} \(", notices, re.M)]
     assert len(crates) > 100 and not missing, f"no notice: {missing}"
-    for text in ("Permission is hereby granted, free of charge", "GNU LESSER GENERAL PUBLIC LICENSE", "GNU GENERAL PUBLIC LICENSE"):
+    for text in ("Mozilla Public License", "xterm", "Permission is hereby granted, free of charge", "GNU LESSER GENERAL PUBLIC LICENSE", "GNU GENERAL PUBLIC LICENSE"):
         assert text in notices, text
     sources = (dist / "SOURCES.md").read_text()
     versions = {it["name"]: it["version"] for it in parts}
