@@ -37,8 +37,8 @@ const SETTINGS: &str = "# Configuration\n\n\
     `cpuOvercommit`, `ramOvercommit`, `loadBalancerService` and `loggingProperties` are keys of the Java VM-Operator; the others are\n\
     extensions. The operator ignores keys that only web consoles read. It logs a warning for other keys\n\
     without effect.\n\n\
-    `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` is for the [web console](../web.md#configuration), which reads it\n\
-    from the ConfigMap. The operator ignores the key. Other console front ends can write `display-password` and `password-expiry`\n\
+    `/Reconciler` → `/DisplaySecretReconciler` → `passwordValidity` is for the [web console](../web/reference.md#configuration), which\n\
+    reads it from the ConfigMap. The operator ignores the key. Other console front ends can write `display-password` and `password-expiry`\n\
     (seconds since 1970) into the VM's display Secret. They wait until `status.displayPasswordSerial` increases.\n\n\
     | key | type | default | limits | description |\n|---|---|---|---|---|\n";
 const METRICS: &str = "# Metrics\n\n\
