@@ -1,0 +1,256 @@
+//! Changes of VMs and assignments.
+
+use super::{Problem, Shared, client};
+use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
+use crate::api::runner::viewer::{self, Function};
+use crate::k8s::registry::Stored;
+use crate::settings::web::{CALLBACK, WebSettings};
+use crate::web::logins::{Login, Rejected, places};
+use crate::web::oidc::{self, Pending, Returned};
+use crate::web::rights::{Action, Capability};
+use crate::web::runner::End;
+use crate::web::view::is_object_name;
+use crate::web::viewer_file::{self, ViewerFile};
+use crate::web::{Console, MANAGER, live, relay, runner};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use memory_serve::CacheControl;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+use tracing::subscriber::{NoSubscriber, with_default};
+
+/// A request about a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum PoolAction {
+    /// Requests a VM. A second request changes nothing.
+    Request,
+    /// Gives the VM back, or withdraws the request for one.
+    Return,
+}
+
+pub(super) async fn request_vm(
+    state: Shared,
+    login: Extension<Login>,
+    peer: ConnectInfo<SocketAddr>,
+    pool: Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    act_on_pool(PoolAction::Request, state, login, peer, pool, headers).await
+}
+
+pub(super) async fn return_vm(
+    state: Shared,
+    login: Extension<Login>,
+    peer: ConnectInfo<SocketAddr>,
+    pool: Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    act_on_pool(PoolAction::Return, state, login, peer, pool, headers).await
+}
+
+async fn act_on_pool(
+    action: PoolAction,
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(pool): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let client = client(&console.settings(), peer, &headers);
+    // A client that closes its connection does not prevent the log line.
+    let done = tokio::spawn(async move {
+        let user = &*login.user;
+        let done = change_assignment(&console, &login, &pool, action).await;
+        match &done {
+            Ok(()) => tracing::info!(user, %client, ?action, pool, "action"),
+            Err(Failed { problem, error }) => {
+                tracing::warn!(user, %client, ?action, pool, reason = problem.reason, error, "action rejected");
+            }
+        }
+        done
+    });
+    match done.await {
+        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
+        Ok(Err(failed)) => Err(failed.problem),
+        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "ApiServer")),
+    }
+}
+
+/// Creates or deletes the assignment of the user. Its name is that of user and pool, so it is no other user's.
+async fn change_assignment(
+    console: &Console,
+    login: &Login,
+    pool: &str,
+    action: PoolAction,
+) -> Result<(), Failed> {
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    if !is_object_name(pool) {
+        return Err(not_found().into());
+    }
+    let (settings, user) = (console.settings(), login.user.as_ref().to_owned());
+    let client = console.cluster.client.clone();
+    let assignments: Api<VmAssignment> = Api::namespaced(client, &console.namespace);
+    let name = names::assignment(pool, &user);
+    if action == PoolAction::Return {
+        return match assignments.delete(&name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop).map_err(|error| failed(&error)),
+        };
+    }
+    let present = console
+        .pool_now(pool)
+        .await
+        .map_err(|error| failed(&error))?;
+    let present = present.ok_or_else(not_found)?;
+    if !present.may_request(&login.viewer(&settings)) {
+        return Err(not_found().into());
+    }
+    let pool = pool.to_owned();
+    let assignment = VmAssignment::new(&name, VmAssignmentSpec { pool, user });
+    match assignments
+        .create(&PostParams::default(), &assignment)
+        .await
+    {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let present = assignments.get_opt(&name).await;
+            let present = present.map_err(|error| failed(&error))?;
+            let is_ending = present.is_none_or(|it| it.metadata.deletion_timestamp.is_some());
+            let ending = || Problem::new(StatusCode::CONFLICT, "Conflict").into();
+            (!is_ending).then_some(()).ok_or_else(ending)
+        }
+        created => created.map(drop).map_err(|error| failed(&error)),
+    }
+}
+
+#[derive(Deserialize)]
+struct Requested {
+    #[serde(rename = "do")]
+    action: Action,
+}
+
+pub(super) async fn act(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    requested: Result<Json<Requested>, JsonRejection>,
+) -> Result<StatusCode, Problem> {
+    let Json(Requested { action }) = requested?;
+    let client = client(&console.settings(), peer, &headers);
+    // A client that closes its connection does not prevent the log line.
+    let done = tokio::spawn(async move {
+        let (user, verb) = (&*login.user, action.verb());
+        let done = request_change(&console, &login, &name, action).await;
+        match &done {
+            Ok(()) => tracing::info!(user, %client, action = verb, vm = name, "action"),
+            Err(Failed { problem, error }) => {
+                tracing::warn!(user, %client, action = verb, vm = name, reason = problem.reason, error, "action rejected");
+            }
+        }
+        done
+    });
+    match done.await {
+        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
+        Ok(Err(failed)) => Err(failed.problem),
+        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "ApiServer")),
+    }
+}
+
+/// A request to the API server that has failed.
+struct Failed {
+    problem: Problem,
+    /// The error, for the log only: it may name addresses, or fields of a VM on which the user has no right.
+    error: Option<String>,
+}
+
+impl From<Problem> for Failed {
+    fn from(problem: Problem) -> Self {
+        Self {
+            problem,
+            error: None,
+        }
+    }
+}
+
+/// Writes the change of the VM. The rights are those of the present object.
+async fn request_change(
+    console: &Console,
+    login: &Login,
+    name: &str,
+    action: Action,
+) -> Result<(), Failed> {
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    let vms = console.api();
+    // The name becomes a part of a path.
+    if !is_object_name(name) {
+        return Err(not_found().into());
+    }
+    let vm = vms.get_opt(name).await.map_err(|error| failed(&error))?;
+    let vm = vm.ok_or_else(not_found)?;
+    let settings = console.settings();
+    let pool = console.held_now(&vm, &login.user).await;
+    let rights = vm.rights(&login.viewer(&settings), pool.as_ref());
+    let rights = rights.ok_or_else(not_found)?;
+    if !rights.include(action.needs()) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
+    }
+    // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
+    let change = action.change(vm.spec.vm.reset_request);
+    let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": change}});
+    let params = PatchParams::apply(MANAGER.field_manager);
+    let written = vms
+        .patch_metadata(name, &params, &Patch::Merge(patch))
+        .await;
+    written.map(drop).map_err(|error| {
+        let mut failed = failed(&error);
+        if let kube::Error::Api(status) = &error {
+            failed.problem.message = Some(status.message.clone());
+        }
+        failed
+    })
+}
+
+fn failed(error: &kube::Error) -> Failed {
+    let problem = match error {
+        kube::Error::Api(status) if status.code == 404 => {
+            Problem::new(StatusCode::NOT_FOUND, "NotFound")
+        }
+        kube::Error::Api(status) if status.code == 409 || has_other_uid(status) => {
+            Problem::new(StatusCode::CONFLICT, "Conflict")
+        }
+        _ => Problem::new(StatusCode::BAD_GATEWAY, "ApiServer"),
+    };
+    Failed {
+        problem,
+        error: Some(error.to_string()),
+    }
+}
+
+/// Whether the VM was created again.
+fn has_other_uid(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes
+        .into_iter()
+        .any(|cause| cause.field == "metadata.uid")
+}

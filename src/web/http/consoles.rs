@@ -1,0 +1,165 @@
+//! Screens, serial consoles and files for SPICE viewers.
+
+use super::{Problem, Upgrade, client, socket};
+use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
+use crate::api::runner::viewer::{self, Function};
+use crate::k8s::registry::Stored;
+use crate::settings::web::{CALLBACK, WebSettings};
+use crate::web::logins::{Login, Rejected, places};
+use crate::web::oidc::{self, Pending, Returned};
+use crate::web::rights::{Action, Capability};
+use crate::web::runner::End;
+use crate::web::view::is_object_name;
+use crate::web::viewer_file::{self, ViewerFile};
+use crate::web::{Console, MANAGER, live, relay, runner};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use memory_serve::CacheControl;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+use tracing::subscriber::{NoSubscriber, with_default};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScreenQuery {
+    #[serde(default)]
+    take_over: bool,
+}
+
+/// A request for a console of a VM.
+struct ConsoleRequest {
+    console: Arc<Console>,
+    login: Login,
+    vm: String,
+    client: IpAddr,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<Console>> for ConsoleRequest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Problem> {
+        let missing = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+        let login = parts.extensions.get::<Login>().cloned();
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().copied();
+        let (login, ConnectInfo(peer)) = login.zip(peer).ok_or_else(missing)?;
+        let Path(vm) = Path::from_request_parts(parts, console)
+            .await
+            .map_err(|_| missing())?;
+        Ok(Self {
+            console: console.clone(),
+            login,
+            vm,
+            client: client(&console.settings(), peer, &parts.headers),
+            headers: parts.headers.clone(),
+        })
+    }
+}
+
+pub(super) async fn screen(
+    Query(ScreenQuery { take_over }): Query<ScreenQuery>,
+    request: ConsoleRequest,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    relayed(request, Function::Screen, take_over, upgrade)
+}
+
+pub(super) async fn serial(request: ConsoleRequest, upgrade: Upgrade) -> Result<Response, Problem> {
+    relayed(request, Function::Serial, false, upgrade)
+}
+
+fn relayed(
+    request: ConsoleRequest,
+    function: Function,
+    take_over: bool,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let ConsoleRequest {
+        console,
+        login,
+        vm,
+        client,
+        headers,
+    } = request;
+    let limits = (runner::MESSAGE_MAX, runner::UNSENT_MAX);
+    let upgrade = socket(&headers, upgrade, limits)?;
+    let requested = relay::Requested {
+        vm,
+        function,
+        take_over,
+        client,
+    };
+    Ok(upgrade.on_upgrade(move |socket| relay::run(socket, console, login, requested)))
+}
+
+/// A password of the display, and the file for a SPICE viewer. Nothing of it is stored.
+pub(super) async fn viewer_file(request: ConsoleRequest) -> Response {
+    let ConsoleRequest {
+        console,
+        login,
+        vm,
+        client,
+        ..
+    } = request;
+    let user = login.user.clone();
+    // A client that closes its connection does not prevent the log line.
+    let created = tokio::spawn(async move {
+        let created = create_viewer_file(&console, &login, &vm, client).await;
+        let end = created.as_ref().err();
+        tracing::info!(user = &*user, %client, vm, ?end, "file for a SPICE viewer");
+        created
+    });
+    match created.await {
+        Ok(Ok(file)) => Json(file).into_response(),
+        Ok(Err(end)) => (end.status(), Json(end)).into_response(),
+        Err(_) => Problem::new(StatusCode::BAD_GATEWAY, "ApiServer").into_response(),
+    }
+}
+
+async fn create_viewer_file(
+    console: &Console,
+    login: &Login,
+    name: &str,
+    client: IpAddr,
+) -> Result<ViewerFile, End> {
+    let settings = console.settings();
+    let (vm, may_take) = runner::permitted(console, login, name, Function::Display).await?;
+    let pod = runner::pod_of(console, &vm).await?;
+    let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let request = viewer::Request {
+        valid_seconds: settings.password_validity(),
+        ..viewer::Request::new(pod_uid, Function::Display, &login.user, client)
+    };
+    let answer = runner::open(console, &vm, &pod, &request).await?.1;
+    let viewer::Answer::Display(display) = answer else {
+        return Err(End::by_runner(answer, may_take));
+    };
+    let addresses: Vec<_> = runner::addresses_of(&pod).collect();
+    let port = runner::port_of(&pod, "spice").ok_or(End::NoDisplay)?;
+    let options = settings.viewer_files();
+    let spice = vm.spec.vm.display.spice.unwrap_or_default();
+    viewer_file::create(&spice, (&addresses, port), display, options).ok_or(End::NoDisplay)
+}

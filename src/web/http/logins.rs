@@ -1,0 +1,315 @@
+//! Sessions, logins and logouts.
+
+use super::{COOKIE, Problem, Shared, client};
+use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
+use crate::api::runner::viewer::{self, Function};
+use crate::k8s::registry::Stored;
+use crate::settings::web::{CALLBACK, WebSettings};
+use crate::web::logins::{Login, Rejected, places};
+use crate::web::oidc::{self, Pending, Returned};
+use crate::web::rights::{Action, Capability};
+use crate::web::runner::End;
+use crate::web::view::is_object_name;
+use crate::web::viewer_file::{self, ViewerFile};
+use crate::web::{Console, MANAGER, live, relay, runner};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use memory_serve::CacheControl;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+use tracing::subscriber::{NoSubscriber, with_default};
+
+/// The cookie of a login by a provider that has begun.
+const BEGUN: &str = "__Host-vmop-login";
+
+/// Maximum length of the address of a page after a login.
+const PAGE_MAX: usize = 1 << 10;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Session {
+    user: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    full_name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<String>,
+    namespace: String,
+    capabilities: BTreeSet<Capability>,
+}
+
+impl Session {
+    fn of(login: &Login, console: &Console) -> Json<Self> {
+        let settings = console.settings();
+        let user = settings.user(&login.user);
+        let reported = login.full_name.as_deref().map(str::to_owned);
+        Json(Self {
+            user: login.user.as_ref().to_owned(),
+            full_name: reported.or_else(|| user.and_then(|user| user.full_name.clone())),
+            cluster: settings.cluster_name.clone(),
+            namespace: console.namespace.clone(),
+            capabilities: login.viewer(&settings).capabilities,
+        })
+    }
+}
+
+pub(super) async fn session(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+) -> Json<Session> {
+    Session::of(&login, &console)
+}
+
+pub(super) async fn active(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+) -> StatusCode {
+    console.logins.used(&login.id);
+    StatusCode::NO_CONTENT
+}
+
+#[derive(Deserialize)]
+struct Credentials {
+    user: String,
+    password: String,
+}
+
+pub(super) async fn login(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    jar: CookieJar,
+    credentials: Result<Json<Credentials>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let Json(Credentials { user, password }) = credentials?;
+    let settings = console.settings();
+    let client = client(&settings, peer, &headers);
+    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    // A client that closes its connection does not prevent the log line.
+    let checked = console.clone();
+    let begun = tokio::spawn(async move {
+        let (logins, settings) = (&checked.logins, &checked.settings);
+        let previous = previous.as_deref();
+        let begun = logins
+            .begin(settings, &user, password, client, previous)
+            .await;
+        match &begun {
+            Ok(login) => tracing::info!(user = &*login.user, %client, "login"),
+            Err(rejected) if logins.is_logged(*rejected, client) => {
+                // The name of a long request would fill the log.
+                let user: String = user.chars().take(64).collect();
+                tracing::warn!(user, %client, reason = ?rejected, "login rejected");
+            }
+            Err(_) => {}
+        }
+        begun
+    });
+    let login = match begun.await {
+        Ok(Ok(login)) => login,
+        Ok(Err(rejected)) => return Ok(rejection(rejected)),
+        Err(_) => return Ok(rejection(Rejected::Busy)),
+    };
+    let session = Session::of(&login, &console);
+    Ok((jar.add(cookie_of(&login)), session).into_response())
+}
+
+fn cookie_of(login: &Login) -> Cookie<'static> {
+    let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()));
+    let cookie = cookie.path("/").secure(true).http_only(true);
+    cookie.same_site(SameSite::Strict).build()
+}
+
+/// The ways to log in.
+#[derive(Serialize)]
+struct WaysToLogIn {
+    /// Whether there are users with a password.
+    password: bool,
+    providers: Vec<ProviderButton>,
+}
+
+#[derive(Serialize)]
+struct ProviderButton {
+    name: String,
+    title: String,
+}
+
+pub(super) async fn ways_to_log_in(State(console): Shared) -> Json<WaysToLogIn> {
+    let settings = console.settings();
+    let providers = settings.providers().iter().map(|provider| ProviderButton {
+        name: provider.name.clone(),
+        title: provider.title().to_owned(),
+    });
+    Json(WaysToLogIn {
+        password: !settings.users().is_empty(),
+        providers: providers.collect(),
+    })
+}
+
+#[derive(Deserialize)]
+struct PageQuery {
+    #[serde(default)]
+    page: String,
+}
+
+/// Whether the browser may be sent to this page of the console.
+fn is_own_page(page: &str) -> bool {
+    let mut letters = page.chars();
+    letters.next() == Some('/')
+        && !matches!(letters.next(), Some('/' | '\\'))
+        && page.len() <= PAGE_MAX
+        && page.chars().all(|letter| letter.is_ascii_graphic())
+}
+
+/// Sends the browser to the provider. The cookie comes back with it.
+pub(super) async fn begin_by_provider(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    Query(PageQuery { page }): Query<PageQuery>,
+    headers: HeaderMap,
+    jar: CookieJar,
+) -> Response {
+    let settings = console.settings();
+    let client = client(&settings, peer, &headers);
+    let site = headers.get("sec-fetch-site");
+    if site.is_some_and(|site| site != "same-origin" && site != "none") {
+        return Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
+    }
+    // The browser shows the page of the console, and not an answer in JSON.
+    let Some(provider) = settings.provider(&name) else {
+        return Redirect::to("/?login=ProviderFailed").into_response();
+    };
+    if console.logins.limit_provider(client).is_err() {
+        return Redirect::to("/?login=TooManyAttempts").into_response();
+    }
+    let page = if is_own_page(&page) {
+        page
+    } else {
+        "/".to_owned()
+    };
+    let language = headers.get(header::ACCEPT_LANGUAGE);
+    let language = language.and_then(|value| value.to_str().ok()?.split([',', ';']).next());
+    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let begun = async {
+        let _permit = console.provider_permit()?;
+        let authorities = console.authorities.clone();
+        oidc::begin(&settings, provider, authorities, language, (previous, page)).await
+    };
+    match begun.await {
+        Ok((url, pending)) => {
+            // Plain data can always be serialized.
+            let content = serde_json::to_string(&pending).unwrap_or_default();
+            let cookie = begun_cookie(content);
+            let jar = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
+            (jar.add(cookie), Redirect::to(&url)).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(provider = name, %client, %error, "cannot begin a login");
+            Redirect::to(&format!("/?login={}", error.code())).into_response()
+        }
+    }
+}
+
+/// The cookie of a login that has begun. Browsers send it with the navigation from the page of the provider.
+fn begun_cookie(content: String) -> Cookie<'static> {
+    let cookie = Cookie::build((BEGUN, content));
+    let cookie = cookie.path("/").secure(true).http_only(true);
+    cookie.same_site(SameSite::Lax).build()
+}
+
+/// Logs the user in that the provider has identified.
+pub(super) async fn complete_by_provider(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(returned): Query<Returned>,
+    headers: HeaderMap,
+    jar: CookieJar,
+) -> Response {
+    let client = client(&console.settings(), peer, &headers);
+    let begun = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
+    let pending = begun.get(BEGUN);
+    let pending = pending.and_then(|it| serde_json::from_str::<Pending>(it.value()).ok());
+    let begun = begun.remove(begun_cookie(String::new()));
+    if console.logins.limit_provider(client).is_err() {
+        return (begun, Redirect::to("/?login=TooManyAttempts")).into_response();
+    }
+    let completed = async {
+        let pending = pending.ok_or(oidc::Error::NotBegun)?;
+        let (previous, page) = (pending.previous.clone(), pending.page.clone());
+        let settings = console.settings();
+        let provider = settings.provider(&pending.provider);
+        let provider = provider.ok_or(oidc::Error::NotBegun)?;
+        let _permit = console.provider_permit()?;
+        let authorities = console.authorities.clone();
+        let identity = oidc::complete(&settings, provider, authorities, pending, returned).await?;
+        let logins = &console.logins;
+        let login = logins.begin_by_provider(
+            &console.settings(),
+            identity,
+            provider.clone(),
+            previous.as_deref(),
+        );
+        Ok::<_, oidc::Error>((login, page))
+    };
+    match completed.await {
+        Ok((login, page)) => {
+            let settings = console.settings();
+            let viewer = login.viewer(&settings);
+            tracing::info!(user = viewer.user(), %client, roles = ?viewer.roles(), "login by a provider");
+            (begun, jar.add(cookie_of(&login)), Redirect::to(&page)).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%client, %error, "login by a provider rejected");
+            let to = format!("/?login={}", error.code());
+            (begun, Redirect::to(&to)).into_response()
+        }
+    }
+}
+
+fn rejection(rejected: Rejected) -> Response {
+    match rejected {
+        Rejected::Wrong => Problem::new(StatusCode::UNAUTHORIZED, "LoginRejected").into_response(),
+        Rejected::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy").into_response(),
+        Rejected::Limited(wait) => {
+            let seconds = wait.as_secs() + 1;
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyAttempts");
+            ([(header::RETRY_AFTER, seconds)], problem).into_response()
+        }
+    }
+}
+
+pub(super) async fn logout(
+    State(console): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    jar: CookieJar,
+) -> impl IntoResponse {
+    let login = jar
+        .get(COOKIE)
+        .and_then(|cookie| console.logins.end(cookie.value()));
+    if let Some(login) = login {
+        let client = client(&console.settings(), peer, &headers);
+        tracing::info!(user = &*login.user, %client, "logout");
+    }
+    let cookie = Cookie::build(COOKIE).path("/").secure(true);
+    (jar.remove(cookie), StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,268 @@
+//! Routes and headers.
+//!
+//! | module | content |
+//! |---|---|
+//! | `logins` | sessions, logins and logouts |
+//! | `actions` | changes of VMs and assignments |
+//! | `consoles` | screens, serial consoles and files for SPICE viewers |
+
+mod actions;
+mod consoles;
+mod logins;
+
+use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
+use crate::api::runner::viewer::{self, Function};
+use crate::k8s::registry::Stored;
+use crate::settings::web::{CALLBACK, WebSettings};
+use crate::web::logins::{Login, Rejected, places};
+use crate::web::oidc::{self, Pending, Returned};
+use crate::web::rights::{Action, Capability};
+use crate::web::runner::End;
+use crate::web::view::is_object_name;
+use crate::web::viewer_file::{self, ViewerFile};
+use crate::web::{Console, MANAGER, live, relay, runner};
+use axum::extract::rejection::JsonRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::Status;
+use memory_serve::CacheControl;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tower_http::csrf::{CsrfLayer, ProtectionError};
+use tower_http::set_header::SetResponseHeaderLayer;
+use tower_http::timeout::TimeoutLayer;
+use tracing::subscriber::{NoSubscriber, with_default};
+
+/// Browsers accept this cookie by HTTPS or from localhost only, and send it to this host only.
+const COOKIE: &str = "__Host-vmop";
+
+/// Maximum size of a request's body.
+const BODY_MAX: usize = 8 << 10;
+
+/// Maximum size of a message from a page.
+const MESSAGE_MAX: usize = 1 << 10;
+
+/// Buffer of a connection for messages from a page, which sends almost none.
+const READ_BUFFER: usize = 4 << 10;
+
+/// Maximum size of a list that a page has not read yet, with answers to its pings.
+const UNSENT_MAX: usize = 64 << 20;
+
+/// Maximum time of a request, its body included. Requests to the API server have shorter time-outs of their own.
+const REQUEST_MAX: Duration = Duration::from_secs(40);
+
+const CONTENT_SECURITY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                                font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+const HEADERS: [(HeaderName, &str); 5] = [
+    (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+];
+
+/// An error as the page gets it: a code, which the page has words for.
+#[derive(Serialize)]
+struct Problem {
+    #[serde(skip)]
+    status: StatusCode,
+    reason: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, reason: &'static str) -> Self {
+        Self {
+            status,
+            reason,
+            message: None,
+        }
+    }
+
+    fn invalid(status: StatusCode, message: String) -> Self {
+        Self {
+            message: Some(message),
+            ..Self::new(status, "InvalidRequest")
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}
+
+impl From<JsonRejection> for Problem {
+    fn from(rejection: JsonRejection) -> Self {
+        Self::invalid(rejection.status(), rejection.body_text())
+    }
+}
+
+impl From<WebSocketUpgradeRejection> for Problem {
+    fn from(rejection: WebSocketUpgradeRejection) -> Self {
+        Self::invalid(rejection.status(), rejection.body_text())
+    }
+}
+
+type Shared = State<Arc<Console>>;
+
+/// All routes of the console.
+pub fn router(console: Arc<Console>) -> Router {
+    let require_login = from_fn_with_state(console.clone(), require_login);
+    let pages = memory_serve::load!()
+        .cache_control(CacheControl::NoCache)
+        .html_cache_control(CacheControl::NoCache);
+    // It would log a line for each file.
+    let pages = with_default(NoSubscriber::default(), || pages.into_router());
+    let no_store = HeaderValue::from_static("no-store");
+    let other_origin =
+        |_: ProtectionError| Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
+    let mut router = Router::new()
+        .route("/api/v1/session", get(logins::session))
+        .route("/api/v1/active", post(logins::active))
+        .route("/api/v1/live", get(live))
+        .route("/api/v1/vms/{name}/actions", post(actions::act))
+        .route("/api/v1/vms/{name}/screen", get(consoles::screen))
+        .route("/api/v1/vms/{name}/serial", get(consoles::serial))
+        .route(
+            "/api/v1/vms/{name}/viewer-file",
+            post(consoles::viewer_file),
+        )
+        .route(
+            "/api/v1/pools/{name}/assignment",
+            post(actions::request_vm).delete(actions::return_vm),
+        )
+        // The routes above need a login, which the layer adds to the request.
+        .route_layer(require_login)
+        .route(
+            "/api/v1/login",
+            post(logins::login).get(logins::ways_to_log_in),
+        )
+        .route("/api/v1/oidc/{name}", get(logins::begin_by_provider))
+        .route(CALLBACK, get(logins::complete_by_provider))
+        .route("/api/v1/logout", post(logins::logout))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CACHE_CONTROL,
+            no_store,
+        ))
+        .merge(pages)
+        .layer(CsrfLayer::new().with_rejection_response(other_origin))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::REQUEST_TIMEOUT,
+            REQUEST_MAX,
+        ));
+    for (name, value) in HEADERS {
+        let value = HeaderValue::from_static(value);
+        router = router.layer(SetResponseHeaderLayer::overriding(name, value));
+    }
+    router.with_state(console)
+}
+
+/// The routes of the probes, which have a port of their own: clients that use all connections of the console do not end it.
+pub fn probes(console: Arc<Console>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok"))
+        .route("/readyz", get(readyz))
+        .with_state(console)
+}
+
+async fn readyz(State(console): Shared) -> impl IntoResponse {
+    if console.vms.is_ready() {
+        (StatusCode::OK, "ok")
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the console is not ready, because it has not received the first list of VMs",
+        )
+    }
+}
+
+async fn require_login(
+    State(console): Shared,
+    jar: CookieJar,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let login = jar
+        .get(COOKIE)
+        .and_then(|cookie| console.logins.find(cookie.value(), &console.settings()));
+    let Some(login) = login else {
+        return Problem::new(StatusCode::UNAUTHORIZED, "LoginNeeded").into_response();
+    };
+    request.extensions_mut().insert(login);
+    next.run(request).await
+}
+
+/// The address of the client, for log lines and limits.
+fn client(settings: &WebSettings, peer: SocketAddr, headers: &HeaderMap) -> IpAddr {
+    let forwarded = headers.get_all("x-forwarded-for").iter();
+    let forwarded: Vec<_> = forwarded.filter_map(|value| value.to_str().ok()).collect();
+    settings.client(peer.ip(), &forwarded.join(","))
+}
+
+/// Whether the page of this console sends the request. Browsers send one of these headers with each WebSocket, and no page can
+/// change them. A proxy may change `Host`, so `Sec-Fetch-Site` comes first.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
+        return site == "same-origin";
+    }
+    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
+    origin.is_some_and(|(_, authority)| Some(authority) == text(header::HOST))
+}
+
+/// The WebSocket of a page.
+fn socket(
+    headers: &HeaderMap,
+    upgrade: Upgrade,
+    (message_max, unsent_max): (usize, usize),
+) -> Result<WebSocketUpgrade, Problem> {
+    if !is_same_origin(headers) {
+        return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
+    }
+    let upgrade = upgrade?
+        .read_buffer_size(READ_BUFFER)
+        .max_write_buffer_size(unsent_max);
+    Ok(upgrade
+        .max_message_size(message_max)
+        .max_frame_size(message_max))
+}
+
+async fn live(
+    State(console): Shared,
+    Extension(login): Extension<Login>,
+    headers: HeaderMap,
+    upgrade: Upgrade,
+) -> Result<Response, Problem> {
+    let upgrade = socket(&headers, upgrade, (MESSAGE_MAX, UNSENT_MAX))?;
+    let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
+    let places = places(&console.live, &login.live).ok_or_else(busy)?;
+    Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, places)))
+}
+
+type Upgrade = Result<WebSocketUpgrade, WebSocketUpgradeRejection>;
