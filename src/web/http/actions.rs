@@ -1,47 +1,25 @@
 //! Changes of VMs and assignments.
 
-use super::{Problem, Shared, client};
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
-use crate::api::runner::viewer::{self, Function};
-use crate::k8s::registry::Stored;
-use crate::settings::web::{CALLBACK, WebSettings};
-use crate::web::logins::{Login, Rejected, places};
-use crate::web::oidc::{self, Pending, Returned};
-use crate::web::rights::{Action, Capability};
-use crate::web::runner::End;
+use crate::web::http::{Problem, Shared, client};
+use crate::web::logins::Login;
+use crate::web::rights::Action;
 use crate::web::view::is_object_name;
-use crate::web::viewer_file::{self, ViewerFile};
-use crate::web::{Console, MANAGER, live, relay, runner};
+use crate::web::{Console, MANAGER};
 use axum::extract::rejection::JsonRejection;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
-use axum_extra::extract::CookieJar;
-use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use axum::extract::{ConnectInfo, Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
-use memory_serve::CacheControl;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
-use tower_http::csrf::{CsrfLayer, ProtectionError};
-use tower_http::set_header::SetResponseHeaderLayer;
-use tower_http::timeout::TimeoutLayer;
-use tracing::subscriber::{NoSubscriber, with_default};
+use std::net::SocketAddr;
 
 /// A request about a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum PoolAction {
+pub(super) enum PoolAction {
     /// Requests a VM. A second request changes nothing.
     Request,
     /// Gives the VM back, or withdraws the request for one.
@@ -143,7 +121,7 @@ async fn change_assignment(
 }
 
 #[derive(Deserialize)]
-struct Requested {
+pub(super) struct Requested {
     #[serde(rename = "do")]
     action: Action,
 }
@@ -178,7 +156,7 @@ pub(super) async fn act(
 }
 
 /// A request to the API server that has failed.
-struct Failed {
+pub(super) struct Failed {
     problem: Problem,
     /// The error, for the log only: it may name addresses, or fields of a VM on which the user has no right.
     error: Option<String>,

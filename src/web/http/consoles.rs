@@ -1,53 +1,29 @@
 //! Screens, serial consoles and files for SPICE viewers.
 
-use super::{Problem, Upgrade, client, socket};
-use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
 use crate::api::runner::viewer::{self, Function};
-use crate::k8s::registry::Stored;
-use crate::settings::web::{CALLBACK, WebSettings};
-use crate::web::logins::{Login, Rejected, places};
-use crate::web::oidc::{self, Pending, Returned};
-use crate::web::rights::{Action, Capability};
+use crate::web::http::{Problem, Upgrade, client, socket};
+use crate::web::logins::Login;
 use crate::web::runner::End;
-use crate::web::view::is_object_name;
 use crate::web::viewer_file::{self, ViewerFile};
-use crate::web::{Console, MANAGER, live, relay, runner};
-use axum::extract::rejection::JsonRejection;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
+use crate::web::{Console, relay, runner};
+use axum::Json;
+use axum::extract::{ConnectInfo, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
-use axum_extra::extract::CookieJar;
-use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::core::Status;
-use memory_serve::CacheControl;
-use serde::{Deserialize, Serialize};
-use serde_json::json;
-use std::collections::BTreeSet;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
-use tower_http::csrf::{CsrfLayer, ProtectionError};
-use tower_http::set_header::SetResponseHeaderLayer;
-use tower_http::timeout::TimeoutLayer;
-use tracing::subscriber::{NoSubscriber, with_default};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ScreenQuery {
+pub(super) struct ScreenQuery {
     #[serde(default)]
     take_over: bool,
 }
 
 /// A request for a console of a VM.
-struct ConsoleRequest {
+pub(super) struct ConsoleRequest {
     console: Arc<Console>,
     login: Login,
     vm: String,

@@ -1,43 +1,20 @@
 //! Sessions, logins and logouts.
 
-use super::{COOKIE, Problem, Shared, client};
-use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
-use crate::api::runner::viewer::{self, Function};
-use crate::k8s::registry::Stored;
-use crate::settings::web::{CALLBACK, WebSettings};
-use crate::web::logins::{Login, Rejected, places};
+use crate::web::Console;
+use crate::web::http::{COOKIE, Problem, Shared, client};
+use crate::web::logins::{Login, Rejected};
 use crate::web::oidc::{self, Pending, Returned};
-use crate::web::rights::{Action, Capability};
-use crate::web::runner::End;
-use crate::web::view::is_object_name;
-use crate::web::viewer_file::{self, ViewerFile};
-use crate::web::{Console, MANAGER, live, relay, runner};
+use crate::web::rights::Capability;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Query, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Extension, Json};
 use axum_extra::extract::CookieJar;
 use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
-use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::core::Status;
-use memory_serve::CacheControl;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
-use tower_http::csrf::{CsrfLayer, ProtectionError};
-use tower_http::set_header::SetResponseHeaderLayer;
-use tower_http::timeout::TimeoutLayer;
-use tracing::subscriber::{NoSubscriber, with_default};
+use std::net::SocketAddr;
 
 /// The cookie of a login by a provider that has begun.
 const BEGUN: &str = "__Host-vmop-login";
@@ -47,7 +24,7 @@ const PAGE_MAX: usize = 1 << 10;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Session {
+pub(super) struct Session {
     user: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     full_name: Option<String>,
@@ -88,7 +65,7 @@ pub(super) async fn active(
 }
 
 #[derive(Deserialize)]
-struct Credentials {
+pub(super) struct Credentials {
     user: String,
     password: String,
 }
@@ -140,14 +117,14 @@ fn cookie_of(login: &Login) -> Cookie<'static> {
 
 /// The ways to log in.
 #[derive(Serialize)]
-struct WaysToLogIn {
+pub(super) struct WaysToLogIn {
     /// Whether there are users with a password.
     password: bool,
     providers: Vec<ProviderButton>,
 }
 
 #[derive(Serialize)]
-struct ProviderButton {
+pub(super) struct ProviderButton {
     name: String,
     title: String,
 }
@@ -165,7 +142,7 @@ pub(super) async fn ways_to_log_in(State(console): Shared) -> Json<WaysToLogIn> 
 }
 
 #[derive(Deserialize)]
-struct PageQuery {
+pub(super) struct PageQuery {
     #[serde(default)]
     page: String,
 }
