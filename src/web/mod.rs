@@ -43,7 +43,7 @@ use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
-use crate::k8s::watch::Namespaces;
+use crate::k8s::watch::{NamespacedObject, Namespaces};
 use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::assignments::Pools;
@@ -51,6 +51,7 @@ use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
 use std::path::Path;
@@ -136,24 +137,28 @@ impl Console {
 
     /// Starts the watch of VMs, and the check of logins after each change of the configuration.
     pub fn start(self: &Arc<Self>, tasks: &mut Tasks) {
-        let namespaces = Namespaces::Only(vec![self.namespace.clone()]);
-        // The operator reports VMs that cannot be decoded. Nobody has rights on them.
-        let undecodable = Undecodable::new::<VmView>(None);
-        let stand_in = StandIn::Nothing(VmView::without_rights);
-        let config = watcher::Config::default();
-        let events = decoded_in(&self.cluster, &namespaces, &config, &undecodable, stand_in);
         let changes = self.changes.clone();
         // Without receivers, no page is open.
-        let changed = move |_, change| drop(changes.send(change));
-        let watch = follow::children(
-            self.cluster.clone(),
-            "vms",
-            events,
-            self.vms.clone(),
+        let changed = move |change| drop(changes.send(change));
+        self.watch(tasks, "vms", VmView::without_rights, &self.vms, changed);
+        let pools = &self.pools;
+        let changes = self.pools_changed.clone();
+        let changed = move |_| changes.send_replace(());
+        self.watch(
+            tasks,
+            "vmpools",
+            PoolView::without_rights,
+            &pools.pools,
+            changed.clone(),
+        );
+        let without_rights = AssignmentView::without_rights;
+        self.watch(
+            tasks,
+            "vmassignments",
+            without_rights,
+            &pools.assignments,
             changed,
         );
-        tasks.spawn("watch of vms".to_owned(), watch);
-        self.start_pools(tasks, &namespaces);
         let keys = keys::follow(
             self.cluster.clone(),
             self.namespace.clone(),
@@ -172,33 +177,22 @@ impl Console {
         });
     }
 
-    fn start_pools(self: &Arc<Self>, tasks: &mut Tasks, namespaces: &Namespaces) {
-        let config = watcher::Config::default();
-        let (undecodable, stand_in) = (
-            Undecodable::new::<PoolView>(None),
-            StandIn::Nothing(PoolView::without_rights),
-        );
-        let cluster = &self.cluster;
-        let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
-        let (pools, changed) = (self.pools.pools.clone(), self.pools_changed.clone());
-        let changed = move |_, _| changed.send_replace(());
-        let watch = follow::children(cluster.clone(), "vmpools", events, pools, changed);
-        tasks.spawn("watch of vmpools".to_owned(), watch);
-        let (undecodable, stand_in) = (
-            Undecodable::new::<AssignmentView>(None),
-            StandIn::Nothing(AssignmentView::without_rights),
-        );
-        let events = decoded_in(cluster, namespaces, &config, &undecodable, stand_in);
-        let (assignments, changed) = (self.pools.assignments.clone(), self.pools_changed.clone());
-        let changed = move |_, _| changed.send_replace(());
-        let watch = follow::children(
-            cluster.clone(),
-            "vmassignments",
-            events,
-            assignments,
-            changed,
-        );
-        tasks.spawn("watch of vmassignments".to_owned(), watch);
+    /// Starts the watch of a kind. The operator reports objects that cannot be decoded; nobody has rights by them.
+    fn watch<K: NamespacedObject>(
+        &self,
+        tasks: &mut Tasks,
+        resource: &'static str,
+        without_rights: fn(ObjectMeta) -> Option<K>,
+        cache: &Arc<Cache<K>>,
+        changed: impl Fn(Change) + Send + 'static,
+    ) {
+        let namespaces = Namespaces::Only(vec![self.namespace.clone()]);
+        let (cluster, undecodable) = (self.cluster.clone(), Undecodable::new::<K>(None));
+        let (config, stand_in) = (watcher::Config::default(), StandIn::Nothing(without_rights));
+        let events = decoded_in(&cluster, &namespaces, &config, &undecodable, stand_in);
+        let changed = move |_, change| changed(change);
+        let watch = follow::children(cluster, resource, events, cache.clone(), changed);
+        tasks.spawn(format!("watch of {resource}"), watch);
     }
 
     /// The pool by which the user has the VM now, as the API server has pool and assignment. None if it cannot be read: without a pool, the

@@ -79,7 +79,7 @@ pub struct StatusView {
     pub consoles: Box<[ConsoleView]>,
     pub logged_in_user: Option<Box<str>>,
     pub console_key: Option<Box<str>>,
-    pub assignment: AssignmentView,
+    pub assignment: HolderView,
 }
 
 /// A user that is connected to a console of the VM.
@@ -93,7 +93,7 @@ pub struct ConsoleView {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
-pub struct AssignmentView {
+pub struct HolderView {
     pub pool: Option<Box<str>>,
     pub user: Option<Box<str>>,
     pub uid: Option<Box<str>>,

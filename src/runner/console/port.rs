@@ -251,17 +251,22 @@ async fn relay_screen(
     }
 }
 
-/// Sends what the user does to QEMU, until the console has ended the connection.
-async fn send_input(mut console: SplitStream<&mut Socket>, mut qemu: OwnedWriteHalf) {
-    while let Ok(Some(Ok(message))) = timeout(SILENCE_MAX, console.next()).await {
-        match message {
-            Message::Binary(bytes) => {
-                // The end of QEMU's socket is noticed where it is read.
-                let _ = qemu.write_all(&bytes).await;
-            }
-            Message::Close(_) => return,
+/// The next input of the user. None after the console has ended the connection.
+async fn next_input(console: &mut SplitStream<&mut Socket>) -> Option<Bytes> {
+    loop {
+        match timeout(SILENCE_MAX, console.next()).await.ok()??.ok()? {
+            Message::Binary(bytes) => return Some(bytes),
+            Message::Close(_) => return None,
             _ => {}
         }
+    }
+}
+
+/// Sends what the user does to QEMU, until the console has ended the connection.
+async fn send_input(mut console: SplitStream<&mut Socket>, mut qemu: OwnedWriteHalf) {
+    while let Some(bytes) = next_input(&mut console).await {
+        // The end of QEMU's socket is noticed where it is read.
+        let _ = qemu.write_all(&bytes).await;
     }
 }
 
@@ -298,12 +303,8 @@ async fn relay_serial(socket: &mut Socket, console: &ConsoleServer) -> Option<An
 
 /// Sends what the user types to the guest, until the console has ended the connection.
 async fn type_input(mut console: SplitStream<&mut Socket>, guest: &mpsc::Sender<Bytes>) {
-    while let Ok(Some(Ok(message))) = timeout(SILENCE_MAX, console.next()).await {
-        match message {
-            Message::Binary(bytes) => drop(guest.send(bytes).await),
-            Message::Close(_) => return,
-            _ => {}
-        }
+    while let Some(bytes) = next_input(&mut console).await {
+        drop(guest.send(bytes).await);
     }
 }
 

@@ -1,68 +1,82 @@
 //! Changes of VMs and assignments.
 
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
-use crate::web::http::{Problem, Shared, client};
+use crate::web::http::{ObjectRequest, Problem};
 use crate::web::logins::Login;
 use crate::web::rights::Action;
 use crate::web::view::is_object_name;
 use crate::web::{Console, MANAGER};
+use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{ConnectInfo, Path, State};
-use axum::http::{HeaderMap, StatusCode};
-use axum::{Extension, Json};
+use axum::http::StatusCode;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::Deserialize;
 use serde_json::json;
-use std::net::SocketAddr;
 
 /// A request about a pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum PoolAction {
+#[derive(Clone, Copy, PartialEq)]
+enum PoolAction {
     /// Requests a VM. A second request changes nothing.
     Request,
     /// Gives the VM back, or withdraws the request for one.
     Return,
 }
 
-pub(super) async fn request_vm(
-    state: Shared,
-    login: Extension<Login>,
-    peer: ConnectInfo<SocketAddr>,
-    pool: Path<String>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Problem> {
-    act_on_pool(PoolAction::Request, state, login, peer, pool, headers).await
+impl PoolAction {
+    /// The action in log lines.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Request => "Request",
+            Self::Return => "Return",
+        }
+    }
 }
 
-pub(super) async fn return_vm(
-    state: Shared,
-    login: Extension<Login>,
-    peer: ConnectInfo<SocketAddr>,
-    pool: Path<String>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Problem> {
-    act_on_pool(PoolAction::Return, state, login, peer, pool, headers).await
+/// A change that a user requests.
+#[derive(Clone, Copy)]
+enum Change {
+    /// Of the VM with the name in the path.
+    Vm(Action),
+    /// Of the assignment of the pool with the name in the path.
+    Pool(PoolAction),
 }
 
-async fn act_on_pool(
-    action: PoolAction,
-    State(console): Shared,
-    Extension(login): Extension<Login>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Path(pool): Path<String>,
-    headers: HeaderMap,
-) -> Result<StatusCode, Problem> {
-    let client = client(&console.settings(), peer, &headers);
+pub(super) async fn request_vm(request: ObjectRequest) -> Result<StatusCode, Problem> {
+    carry_out(request, Change::Pool(PoolAction::Request)).await
+}
+
+pub(super) async fn return_vm(request: ObjectRequest) -> Result<StatusCode, Problem> {
+    carry_out(request, Change::Pool(PoolAction::Return)).await
+}
+
+async fn carry_out(request: ObjectRequest, change: Change) -> Result<StatusCode, Problem> {
+    let ObjectRequest {
+        console,
+        login,
+        name,
+        client,
+        ..
+    } = request;
     // A client that closes its connection does not prevent the log line.
     let done = tokio::spawn(async move {
         let user = &*login.user;
-        let done = change_assignment(&console, &login, &pool, action).await;
+        let name = name.as_str();
+        let (action, vm, pool, done) = match change {
+            Change::Vm(action) => {
+                let done = request_change(&console, &login, name, action).await;
+                (action.verb(), Some(name), None, done)
+            }
+            Change::Pool(action) => {
+                let done = change_assignment(&console, &login, name, action).await;
+                (action.verb(), None, Some(name), done)
+            }
+        };
         match &done {
-            Ok(()) => tracing::info!(user, %client, ?action, pool, "action"),
+            Ok(()) => tracing::info!(user, %client, action, vm, pool, "action"),
             Err(Failed { problem, error }) => {
-                tracing::warn!(user, %client, ?action, pool, reason = problem.reason, error, "action rejected");
+                tracing::warn!(user, %client, action, vm, pool, reason = problem.reason, error, "action rejected");
             }
         }
         done
@@ -127,36 +141,15 @@ pub(super) struct Requested {
 }
 
 pub(super) async fn act(
-    State(console): Shared,
-    Extension(login): Extension<Login>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
+    request: ObjectRequest,
     requested: Result<Json<Requested>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
     let Json(Requested { action }) = requested?;
-    let client = client(&console.settings(), peer, &headers);
-    // A client that closes its connection does not prevent the log line.
-    let done = tokio::spawn(async move {
-        let (user, verb) = (&*login.user, action.verb());
-        let done = request_change(&console, &login, &name, action).await;
-        match &done {
-            Ok(()) => tracing::info!(user, %client, action = verb, vm = name, "action"),
-            Err(Failed { problem, error }) => {
-                tracing::warn!(user, %client, action = verb, vm = name, reason = problem.reason, error, "action rejected");
-            }
-        }
-        done
-    });
-    match done.await {
-        Ok(Ok(())) => Ok(StatusCode::NO_CONTENT),
-        Ok(Err(failed)) => Err(failed.problem),
-        Err(_) => Err(Problem::new(StatusCode::BAD_GATEWAY, "ApiServer")),
-    }
+    carry_out(request, Change::Vm(action)).await
 }
 
 /// A request to the API server that has failed.
-pub(super) struct Failed {
+struct Failed {
     problem: Problem,
     /// The error, for the log only: it may name addresses, or fields of a VM on which the user has no right.
     error: Option<String>,

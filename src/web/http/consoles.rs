@@ -1,19 +1,17 @@
 //! Screens, serial consoles and files for SPICE viewers.
 
 use crate::api::runner::viewer::{self, Function};
-use crate::web::http::{Problem, Upgrade, client, socket};
+use crate::web::http::{ObjectRequest, Problem, Upgrade, socket};
 use crate::web::logins::Login;
 use crate::web::runner::End;
 use crate::web::viewer_file::{self, ViewerFile};
 use crate::web::{Console, relay, runner};
 use axum::Json;
-use axum::extract::{ConnectInfo, FromRequestParts, Path, Query};
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::Query;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::net::IpAddr;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,68 +20,35 @@ pub(super) struct ScreenQuery {
     take_over: bool,
 }
 
-/// A request for a console of a VM.
-pub(super) struct ConsoleRequest {
-    console: Arc<Console>,
-    login: Login,
-    vm: String,
-    client: IpAddr,
-    headers: HeaderMap,
-}
-
-impl FromRequestParts<Arc<Console>> for ConsoleRequest {
-    type Rejection = Problem;
-
-    async fn from_request_parts(
-        parts: &mut Parts,
-        console: &Arc<Console>,
-    ) -> Result<Self, Problem> {
-        let missing = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
-        let login = parts.extensions.get::<Login>().cloned();
-        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().copied();
-        let (login, ConnectInfo(peer)) = login.zip(peer).ok_or_else(missing)?;
-        let Path(vm) = Path::from_request_parts(parts, console)
-            .await
-            .map_err(|_| missing())?;
-        Ok(Self {
-            console: console.clone(),
-            login,
-            vm,
-            client: client(&console.settings(), peer, &parts.headers),
-            headers: parts.headers.clone(),
-        })
-    }
-}
-
 pub(super) async fn screen(
     Query(ScreenQuery { take_over }): Query<ScreenQuery>,
-    request: ConsoleRequest,
+    request: ObjectRequest,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
     relayed(request, Function::Screen, take_over, upgrade)
 }
 
-pub(super) async fn serial(request: ConsoleRequest, upgrade: Upgrade) -> Result<Response, Problem> {
+pub(super) async fn serial(request: ObjectRequest, upgrade: Upgrade) -> Result<Response, Problem> {
     relayed(request, Function::Serial, false, upgrade)
 }
 
 fn relayed(
-    request: ConsoleRequest,
+    request: ObjectRequest,
     function: Function,
     take_over: bool,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let ConsoleRequest {
+    let ObjectRequest {
         console,
         login,
-        vm,
+        name,
         client,
         headers,
     } = request;
     let limits = (runner::MESSAGE_MAX, runner::UNSENT_MAX);
     let upgrade = socket(&headers, upgrade, limits)?;
     let requested = relay::Requested {
-        vm,
+        vm: name,
         function,
         take_over,
         client,
@@ -92,20 +57,20 @@ fn relayed(
 }
 
 /// A password of the display, and the file for a SPICE viewer. Nothing of it is stored.
-pub(super) async fn viewer_file(request: ConsoleRequest) -> Response {
-    let ConsoleRequest {
+pub(super) async fn viewer_file(request: ObjectRequest) -> Response {
+    let ObjectRequest {
         console,
         login,
-        vm,
+        name,
         client,
         ..
     } = request;
     let user = login.user.clone();
     // A client that closes its connection does not prevent the log line.
     let created = tokio::spawn(async move {
-        let created = create_viewer_file(&console, &login, &vm, client).await;
+        let created = create_viewer_file(&console, &login, &name, client).await;
         let end = created.as_ref().err();
-        tracing::info!(user = &*user, %client, vm, ?end, "file for a SPICE viewer");
+        tracing::info!(user = &*user, %client, vm = name, ?end, "file for a SPICE viewer");
         created
     });
     match created.await {

@@ -17,7 +17,8 @@ use crate::web::{Console, live};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -209,6 +210,39 @@ fn client(settings: &WebSettings, peer: SocketAddr, headers: &HeaderMap) -> IpAd
     let forwarded = headers.get_all("x-forwarded-for").iter();
     let forwarded: Vec<_> = forwarded.filter_map(|value| value.to_str().ok()).collect();
     settings.client(peer.ip(), &forwarded.join(","))
+}
+
+/// A request about the object whose name is in the path.
+struct ObjectRequest {
+    console: Arc<Console>,
+    login: Login,
+    name: String,
+    client: IpAddr,
+    headers: HeaderMap,
+}
+
+impl FromRequestParts<Arc<Console>> for ObjectRequest {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Problem> {
+        let missing = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+        let login = parts.extensions.get::<Login>().cloned();
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().copied();
+        let (login, ConnectInfo(peer)) = login.zip(peer).ok_or_else(missing)?;
+        let Path(name) = Path::from_request_parts(parts, console)
+            .await
+            .map_err(|_| missing())?;
+        Ok(Self {
+            console: console.clone(),
+            login,
+            name,
+            client: client(&console.settings(), peer, &parts.headers),
+            headers: parts.headers.clone(),
+        })
+    }
 }
 
 /// Whether the page of this console sends the request. Browsers send one of these headers with each WebSocket, and no page can
