@@ -41,7 +41,7 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
         .arg(root().join("tests/web/provider.mjs"))
         .arg(callback)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
