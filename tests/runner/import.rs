@@ -2,6 +2,7 @@
 //! loopback addresses.
 
 use crate::fixture::{Fixture, LIMIT};
+use crate::host::LoopDevice;
 use crate::processes;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -16,6 +17,8 @@ const MIB: usize = 1 << 20;
 struct Import {
     fixture: Fixture,
     web: Web,
+    /// The disk in the pod.
+    to: &'static str,
 }
 
 /// The result of an import: exit code, termination message and standard output.
@@ -39,7 +42,31 @@ impl Import {
         change(&mut image);
         let reply = move |request: &support::web::Request| Reply::image(request, &image, "\"one\"");
         let web = fixture.network.enter(|| Web::start(reply));
-        Self { fixture, web }
+        let to = "/tmp/disk/disk.img";
+        Self { fixture, web, to }
+    }
+
+    /// The disk becomes a device of this size with old contents, whose first and last MiB are zeros.
+    fn onto_device(&mut self, mib: usize) -> LoopDevice {
+        let mut contents = vec![0xaa; mib * MIB];
+        contents[..MIB].fill(0);
+        contents[(mib - 1) * MIB..].fill(0);
+        fs::write(self.fixture.path("device"), contents).unwrap();
+        let device = LoopDevice::of(&self.fixture.path("device"));
+        let number = device.0.trim_start_matches("/dev/loop");
+        let node = self.fixture.path("system-disk");
+        let made = Command::new("mknod")
+            .args(["-m", "666"])
+            .arg(node)
+            .args(["b", "7", number])
+            .status();
+        assert!(made.unwrap().success());
+        self.to = "/tmp/system-disk";
+        device
+    }
+
+    fn device(&self) -> Vec<u8> {
+        fs::read(self.fixture.path("device")).unwrap()
     }
 
     fn start(&self) -> Child {
@@ -47,7 +74,7 @@ impl Import {
         log("end");
         let mut command = self.fixture.image_program("/tmp/vm-runner");
         command
-            .args(["import", "--data=/tmp/vm-data", "--to=/tmp/disk/disk.img"])
+            .args(["import", "--data=/tmp/vm-data", "--to", self.to])
             .arg("--url=http://images.example.org/debian.qcow2")
             .env("http_proxy", format!("http://127.0.0.1:{}", self.web.port))
             .env("VMRUNNER_TERMINATION_LOG", "/tmp/end")
@@ -77,6 +104,13 @@ impl Import {
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.collect()
     }
+}
+
+fn signal(signal: &str, process: u32) {
+    let kill = Command::new("kill")
+        .args([signal, &process.to_string()])
+        .status();
+    assert!(kill.unwrap().success());
 }
 
 /// Data with holes that a compressed image does not contain.
@@ -160,12 +194,6 @@ fn a_signal_ends_the_conversion_and_the_next_process_completes_it() {
         assert!(begin.elapsed() < LIMIT, "qemu-img has not started");
         sleep(Duration::from_millis(1));
     };
-    let signal = |signal: &str, pid: u32| {
-        let status = Command::new("kill")
-            .args([signal, &pid.to_string()])
-            .status();
-        assert!(status.unwrap().success());
-    };
     signal("-STOP", converter);
     signal("-TERM", child.id());
     let begin = Instant::now();
@@ -192,4 +220,92 @@ fn a_signal_ends_the_conversion_and_the_next_process_completes_it() {
         (import.files(), import.web.requests().len()),
         (vec!["disk.img".into()], 1)
     );
+}
+
+#[test]
+fn a_device_gets_the_disk_of_the_image_and_zeros_behind_it() {
+    for options in [&[][..], &["-c"]] {
+        let mut import = Import::of(&content(), options, |_| {});
+        let _device = import.onto_device(20);
+        let (code, outcome, progress) = import.import();
+        assert_eq!(
+            (code, &outcome["reason"]),
+            (Some(0), &"Fetched".into()),
+            "{outcome}"
+        );
+        assert_eq!(outcome["bytes"], 8 * MIB, "{outcome}");
+        assert!(progress.contains("Conversion"), "{progress}");
+        let device = import.device();
+        assert!(device[..8 * MIB] == content(), "{options:?}");
+        let file = &device[8 * MIB..][..MIB];
+        assert!(file.iter().all(|byte| *byte == 0));
+        let (code, outcome, _) = import.import();
+        assert_eq!(
+            (code, &outcome["reason"]),
+            (Some(0), &"AlreadyThere".into())
+        );
+        assert_eq!(import.web.requests().len(), 1);
+        let data = fs::read_dir(import.fixture.path("vm-data")).unwrap();
+        let names = data.map(|it| it.unwrap().file_name().into_string().unwrap());
+        assert!(!names.into_iter().any(|name| name.starts_with("import-")));
+    }
+}
+
+#[test]
+fn a_device_without_space_for_the_disk_and_the_file_is_not_changed() {
+    let mut import = Import::of(&content(), &[], |_| {});
+    let _device = import.onto_device(12);
+    let before = import.device();
+    let (code, outcome, _) = import.import();
+    assert_eq!(
+        (code, &outcome["reason"]),
+        (Some(25), &"TooLarge".into()),
+        "{outcome}"
+    );
+    // 8 MiB of the disk; 6 MiB of data and the metadata of the file.
+    let message = outcome["message"].as_str().unwrap();
+    assert!(message.contains("use a PVC of at least 15Mi"), "{message}");
+    assert!(import.device() == before);
+    // Another image fits.
+    import.web = import
+        .fixture
+        .network
+        .enter(|| Web::start(|_| Reply::new(200, &[], b"<html>".to_vec())));
+    let (_, outcome, _) = import.import();
+    assert_eq!(outcome["reason"], "FormatNotSupported", "{outcome}");
+    assert!(import.device() == before);
+}
+
+#[test]
+fn an_importer_that_is_killed_again_and_again_fills_the_disk() {
+    let content = content().repeat(8);
+    for is_device in [false, true] {
+        let mut import = Import::of(&content, &[], |_| {});
+        let _device = is_device.then(|| import.onto_device(128));
+        let begin = Instant::now();
+        let end = import.import();
+        assert_eq!(end.0, Some(0), "{}", end.1);
+        let whole = begin.elapsed();
+        // The same disk again: the record and the contents are those of a new VM.
+        let mut import = Import::of(&content, &[], |_| {});
+        let _device = is_device.then(|| import.onto_device(128));
+        for kill in 1..=10 {
+            let mut child = import.start();
+            sleep(whole * kill / 11);
+            // A container ends with all its processes.
+            signal("-STOP", child.id());
+            let converter = processes::children(child.id());
+            for process in converter.into_iter().chain([child.id()]) {
+                signal("-KILL", process);
+            }
+            child.wait().unwrap();
+        }
+        let (code, outcome, _) = import.import();
+        assert_eq!(code, Some(0), "{outcome}");
+        let disk = match is_device {
+            true => import.device(),
+            false => fs::read(import.fixture.path("disk/disk.img")).unwrap(),
+        };
+        assert!(disk[..content.len()] == content, "device: {is_device}");
+    }
 }

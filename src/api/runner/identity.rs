@@ -45,4 +45,8 @@ pub struct ClaimIdentity {
     /// Whether an image was imported onto the disk, so that its image file exists before the first start.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
+    /// Whether the operator created the PVC for this VM, without contents. Contents that the record of the VM does not know are then
+    /// those of a deleted volume.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_new: bool,
 }

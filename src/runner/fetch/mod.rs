@@ -27,13 +27,13 @@ use crate::runner::start;
 use address::Address;
 pub use address_policy::AddressPolicy;
 use client::Client;
-pub use part::existing_size;
 use part::{Claim, Part};
+pub use part::{Destination, Device, Header, existing_size};
 use problem::{Problem, size, task_failure};
 pub use progress::ProgressWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 pub use transfer::SharedPart;
 use transfer::Transfer;
@@ -78,18 +78,16 @@ impl Arguments {
         &self.to
     }
 
-    /// The same download to another file.
-    pub fn with_target(self, to: PathBuf) -> Self {
-        Self { to, ..self }
+    /// The key of URL, checksum and the target's volume, whose name can be empty.
+    pub fn key(&self, volume: &str) -> String {
+        match volume {
+            "" => key(&self.url, self.sha256.as_deref()),
+            volume => key(&format!("{volume} {}", self.url), self.sha256.as_deref()),
+        }
     }
 
-    /// The key of URL and checksum.
-    pub fn key(&self) -> String {
-        key(&self.url, self.sha256.as_deref())
-    }
-
-    /// The files of a download to these directories.
-    pub fn file_access(&self, directories: &[&Path]) -> Vec<(PathBuf, Access)> {
+    /// The files of a download, with these of its target.
+    pub fn file_access(&self, target: Vec<(PathBuf, Access)>) -> Vec<(PathBuf, Access)> {
         let trusted = ["SSL_CERT_FILE", "SSL_CERT_DIR"]
             .into_iter()
             .filter_map(std::env::var_os)
@@ -100,7 +98,7 @@ impl Arguments {
             .iter()
             .filter_map(|file| Some(file.parent()?.to_owned()));
         let trusted = trusted.chain(additional);
-        FileAccess::of_fetch(directories, trusted, &start::create_termination_file())
+        FileAccess::of_fetch(target, trusted, &start::create_termination_file())
     }
 }
 
@@ -127,13 +125,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
     // The target directory may not exist yet; then access to its closest existing parent is allowed.
     let mut parents = arguments.to.ancestors().skip(1);
     let existing = parents.find(|folder| folder.is_dir());
-    let files = arguments.file_access(&[existing.unwrap_or(Path::new("/"))]);
+    let folder = existing.unwrap_or(Path::new("/")).to_owned();
+    let files = arguments.file_access(vec![(folder, Access::Manage)]);
     let part = OnceLock::new();
+    let to = Destination::File(arguments.to.clone());
     // VMs with pods that run as another user must be able to read the image.
     execute(0o022, &files, async move || {
         supervise(
             &part,
-            download(arguments, AddressPolicy::Unrestricted, &part),
+            download(arguments, to, AddressPolicy::Unrestricted, &part),
         )
         .await
     })
@@ -223,12 +223,13 @@ pub async fn supervise(
 /// Downloads the image, until the deadline. `part` becomes the partial download.
 pub async fn download(
     arguments: Arguments,
+    to: Destination,
     policy: AddressPolicy,
     part: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let deadline = arguments.deadline;
     tokio::select! {
-        end = fetch(arguments, policy, part) => end,
+        end = fetch(arguments, to, policy, part) => end,
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     }
 }
@@ -265,19 +266,27 @@ async fn save_part(part: Option<&SharedPart>) -> u64 {
     }
 }
 
+/// Position of the image on the device to which the partial download has been written.
+pub fn offset(part: &OnceLock<SharedPart>) -> u64 {
+    let part = part.get().map(|part| part.lock());
+    let part = part.map(|part| part.unwrap_or_else(PoisonError::into_inner).offset());
+    part.unwrap_or_default()
+}
+
 async fn fetch(
     arguments: Arguments,
+    to: Destination,
     policy: AddressPolicy,
     locked: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let address = Address::parse(&arguments.url, &arguments.schemes)?;
     let mut progress = ProgressWriter::default();
-    let part = match claim(&arguments.to, arguments.sha256.is_some(), &mut progress).await? {
+    let part = match claim(&to, arguments.sha256.is_some(), &mut progress).await? {
         Some(part) => Arc::clone(locked.get_or_init(|| part)),
         None => {
             return Ok((
                 FetchReason::AlreadyThere,
-                part::existing_size(&arguments.to)?.unwrap_or_default(),
+                part::existing_size(to.path())?.unwrap_or_default(),
             ));
         }
     };
@@ -286,10 +295,10 @@ async fn fetch(
     })
     .await??;
     match bytes {
-        0 => tracing::info!("downloading {address} to {}", arguments.to.display()),
+        0 => tracing::info!("downloading {address} to {}", to.path().display()),
         _ => tracing::info!(
             "resuming the download of {address} to {}; {} are already downloaded",
-            arguments.to.display(),
+            to.path().display(),
             size(bytes)
         ),
     }
@@ -311,16 +320,18 @@ async fn fetch(
 
 /// Locks the partial download, and waits while another process has locked it. `None` if the complete file exists.
 async fn claim(
-    target: &Path,
+    to: &Destination,
     with_sha256: bool,
     progress: &mut ProgressWriter,
 ) -> Result<Option<SharedPart>, Problem> {
     let mut waits = false;
     loop {
-        let path = target.to_owned();
+        let target = to.clone();
         let claim = tokio::task::spawn_blocking(move || {
-            part::create_directory(&path)?;
-            Part::claim(&path, with_sha256)
+            if let Destination::File(path) = &target {
+                part::create_directory(path)?;
+            }
+            Part::claim(&target, with_sha256)
         });
         match claim
             .await
@@ -335,7 +346,7 @@ async fn claim(
                 if !std::mem::replace(&mut waits, true) {
                     tracing::info!(
                         "another process is downloading {}; this process waits until the download has finished",
-                        target.display()
+                        to.path().display()
                     );
                 }
                 progress.write(bytes, None);

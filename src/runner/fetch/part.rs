@@ -1,7 +1,8 @@
-//! (io) A partial download in the image repository: the data in `FILE.part`, and its metadata in `FILE.part.json`.
+//! (io) A partial download: the data in `FILE.part` or in an area of a block device, and its metadata in `FILE.part.json`.
 //!
 //! Invariants: a process locks `FILE.part` before it writes. The bytes that the metadata counts are on the disk, also after
-//! a power failure. `FILE` either does not exist or is complete.
+//! a power failure. `FILE` either does not exist or is complete. Nothing is on a device before the first bytes of the image have
+//! decided their position.
 
 use crate::api::hex;
 use crate::api::runner::fetch::FetchReason;
@@ -14,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Interval between saves, in bytes: the maximum loss when the program or the node crashes.
 const SAVE_INTERVAL_BYTES: u64 = 8 << 20;
@@ -24,6 +26,63 @@ struct Record {
     bytes: u64,
     total: Option<u64>,
     validator: Option<Validator>,
+    /// Position of the first byte on a device.
+    #[serde(default)]
+    offset: u64,
+}
+
+/// Where the bytes of a download go.
+#[derive(Clone)]
+pub enum Destination {
+    /// A file, which gets this name when it is complete.
+    File(PathBuf),
+    /// An area of a block device that no other process uses.
+    Device(Device),
+}
+
+/// A block device with an area for a download.
+#[derive(Clone)]
+pub struct Device {
+    /// Path of the device.
+    pub path: PathBuf,
+    /// Path of the metadata, without its ending.
+    pub metadata: PathBuf,
+    /// Number of bytes that decide the position.
+    pub header_length: usize,
+    /// Returns the position.
+    pub place: Arc<Place>,
+}
+
+/// The position of the image on a device, by its first bytes.
+type Place = dyn Fn(Header<'_>) -> Result<u64, Problem> + Send + Sync;
+
+/// What decides the position of an image on a device.
+pub struct Header<'a> {
+    /// The first bytes of the image, or the whole image if it is shorter.
+    pub bytes: &'a [u8],
+    /// Size of the image in bytes, if the server has reported it.
+    pub total: Option<u64>,
+    /// Size of the device in bytes.
+    pub device: u64,
+}
+
+impl Destination {
+    /// The path in messages.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::File(path) => path,
+            Self::Device(device) => &device.path,
+        }
+    }
+}
+
+/// The area of a device that gets the bytes of a download.
+struct Area {
+    device: Device,
+    /// Size of the device in bytes.
+    size: u64,
+    /// The first bytes, until they decide the position.
+    header: Option<Vec<u8>>,
 }
 
 /// The result of an attempt to lock a partial download.
@@ -40,15 +99,48 @@ pub enum Claim {
 pub struct Part {
     file: File,
     target: PathBuf,
+    area: Option<Area>,
     record: Record,
     written: u64,
     sum: Option<Sha256>,
 }
 
 impl Part {
-    /// Locks the partial download of `target`, unless another process has locked it or `target` exists. With `with_sha256`, the
+    /// Locks the partial download of a file, unless another process has locked it or the file exists. With `with_sha256`, the
     /// SHA-256 is computed.
-    pub fn claim(target: &Path, with_sha256: bool) -> Result<Claim, Problem> {
+    pub fn claim(destination: &Destination, with_sha256: bool) -> Result<Claim, Problem> {
+        match destination {
+            Destination::File(target) => Self::claim_file(target, with_sha256),
+            Destination::Device(device) => Self::on_device(device, with_sha256),
+        }
+    }
+
+    /// The partial download on a device. The lock of the metadata's directory is that of the caller.
+    fn on_device(device: &Device, with_sha256: bool) -> Result<Claim, Problem> {
+        let open = || {
+            let mut file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&device.path)?;
+            let size = file.seek(SeekFrom::End(0))?;
+            Ok((file, size))
+        };
+        let (file, size) = open().map_err(|error| write_error(&device.path, &error))?;
+        Ok(Claim::Locked(Box::new(Self {
+            file,
+            target: device.path.clone(),
+            area: Some(Area {
+                device: device.clone(),
+                size,
+                header: None,
+            }),
+            record: Record::default(),
+            written: 0,
+            sum: with_sha256.then(Sha256::new),
+        })))
+    }
+
+    fn claim_file(target: &Path, with_sha256: bool) -> Result<Claim, Problem> {
         let problem = |error| write_error(target, &error);
         if let Some(bytes) = existing_size(target)? {
             return Ok(Claim::Complete(bytes));
@@ -95,6 +187,7 @@ impl Part {
         let part = Self {
             file,
             target: target.to_owned(),
+            area: None,
             record: Record::default(),
             written: 0,
             sum,
@@ -104,17 +197,19 @@ impl Part {
 
     /// Resumes the download of a previous process if its metadata is valid, else starts at the first byte.
     pub fn resume(&mut self) -> Result<(), Problem> {
-        let previous = fs::read(record_of(&self.target))
+        let previous = fs::read(record_of(self.metadata()))
             .ok()
             .and_then(|text| serde_json::from_slice::<Record>(&text).ok());
-        let length = self
-            .file
-            .metadata()
-            .map_err(|error| self.write_error(&error))?
-            .len();
+        let length = match &self.area {
+            Some(area) => Ok(area.size),
+            None => self.file.metadata().map(|it| it.len()),
+        };
+        let length = length.map_err(|error| self.write_error(&error))?;
         match previous {
             Some(record)
-                if record.validator.is_some() && record.bytes > 0 && record.bytes <= length =>
+                if record.validator.is_some()
+                    && record.bytes > 0
+                    && record.bytes.saturating_add(record.offset) <= length =>
             {
                 self.written = record.bytes;
                 self.record = record;
@@ -126,21 +221,26 @@ impl Part {
     }
 
     fn truncate_and_hash(&mut self) -> io::Result<()> {
-        self.file.set_len(self.written)?;
+        if self.area.is_none() {
+            self.file.set_len(self.written)?;
+        }
         if let Some(sum) = &mut self.sum {
-            self.file.seek(SeekFrom::Start(0))?;
-            let (mut buffer, mut left) = (vec![0; 1 << 18], self.written);
-            while left > 0 {
-                let n = self.file.read(&mut buffer)?;
-                let read = buffer
-                    .get(..n)
-                    .filter(|read| !read.is_empty())
-                    .ok_or(ErrorKind::UnexpectedEof)?;
-                sum.update(read);
-                left = left.saturating_sub(read.len() as u64);
+            self.file.seek(SeekFrom::Start(self.record.offset))?;
+            let mut buffer = vec![0; 1 << 18];
+            let mut rest = (&self.file).take(self.written);
+            loop {
+                let n = rest.read(&mut buffer)?;
+                match buffer.get(..n) {
+                    Some(read) if n > 0 => sum.update(read),
+                    _ => break,
+                }
+            }
+            if rest.limit() > 0 {
+                return Err(ErrorKind::UnexpectedEof.into());
             }
         }
-        self.file.seek(SeekFrom::Start(self.written)).map(drop)
+        let end = self.record.offset.saturating_add(self.written);
+        self.file.seek(SeekFrom::Start(end)).map(drop)
     }
 
     /// Discards all bytes and starts the download of an image with this validator and size.
@@ -153,24 +253,41 @@ impl Part {
             bytes: 0,
             total,
             validator,
+            offset: 0,
         };
         self.written = 0;
         self.sum = self.sum.take().map(|_| Sha256::new());
-        let fresh = self
-            .write_record()
-            .and_then(|()| self.file.set_len(0))
-            .and_then(|()| self.file.rewind());
+        let written = self.write_record();
+        let fresh = written.and_then(|()| match &mut self.area {
+            Some(area) => {
+                area.header = Some(Vec::new());
+                Ok(())
+            }
+            None => self.file.set_len(0).and_then(|()| self.file.rewind()),
+        });
         fresh.map_err(|error| self.write_error(&error))
     }
 
     /// Appends the bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Problem> {
-        self.file
-            .write_all(bytes)
-            .map_err(|error| self.write_error(&error))?;
-        self.written = self.written.saturating_add(bytes.len() as u64);
+        let end = self.written.saturating_add(bytes.len() as u64);
+        let waiting = self.area.as_mut().and_then(|area| area.header.as_mut());
+        if let Some(header) = waiting {
+            header.extend_from_slice(bytes);
+        } else {
+            self.write_to_disk(bytes)?;
+        }
+        self.written = end;
         if let Some(sum) = &mut self.sum {
             sum.update(bytes);
+        }
+        let area = self.area.as_ref();
+        let is_header = |area: &Area| {
+            let header = area.header.as_ref();
+            header.is_some_and(|it| it.len() >= area.device.header_length)
+        };
+        if area.is_some_and(is_header) {
+            self.write_header()?;
         }
         if self.written.saturating_sub(self.record.bytes) < SAVE_INTERVAL_BYTES {
             Ok(())
@@ -179,8 +296,52 @@ impl Part {
         }
     }
 
+    /// Decides the position on the device, unless it is decided, and writes the first bytes there.
+    fn write_header(&mut self) -> Result<(), Problem> {
+        let Some(area) = &mut self.area else {
+            return Ok(());
+        };
+        let Some(bytes) = area.header.take() else {
+            return Ok(());
+        };
+        let header = Header {
+            bytes: &bytes,
+            total: self.record.total,
+            device: area.size,
+        };
+        self.record.offset = (area.device.place)(header)?;
+        let sought = self.file.seek(SeekFrom::Start(self.record.offset));
+        sought.map_err(|error| self.write_error(&error))?;
+        self.written = 0;
+        self.write_to_disk(&bytes)?;
+        self.written = bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the bytes after those that are written.
+    fn write_to_disk(&mut self, bytes: &[u8]) -> Result<(), Problem> {
+        if let Some(area) = &self.area {
+            let start = self.record.offset.saturating_add(self.written);
+            let end = start.saturating_add(bytes.len() as u64);
+            if end > area.size {
+                let message = format!(
+                    "the image does not fit on the disk {}, which has {}; use a larger PVC",
+                    self.target.display(),
+                    size(area.size)
+                );
+                return Err(Problem::new(FetchReason::TooLarge, message));
+            }
+        }
+        let written = self.file.write_all(bytes);
+        written.map_err(|error| self.write_error(&error))
+    }
+
     /// Writes the bytes to the disk, and then their number to the metadata.
     pub fn save(&mut self) -> Result<(), Problem> {
+        if self.area.as_ref().is_some_and(|it| it.header.is_some()) {
+            // The position of the bytes is unknown.
+            return Ok(());
+        }
         self.file
             .sync_data()
             .map_err(|error| self.write_error(&error))?;
@@ -199,12 +360,23 @@ impl Part {
     }
 
     fn write_record(&self) -> io::Result<()> {
-        let path = record_of(&self.target);
-        let fresh = temporary_record_of(&self.target);
+        let path = record_of(self.metadata());
+        let fresh = temporary_record_of(self.metadata());
         let text = serde_json::to_vec(&self.record).map_err(io::Error::other)?;
         fs::write(&fresh, text)
             .and_then(|()| fs::rename(&fresh, path))
             .inspect_err(|_| _ = fs::remove_file(&fresh))
+    }
+
+    /// Path of the metadata, without its ending.
+    fn metadata(&self) -> &Path {
+        let area = self.area.as_ref();
+        area.map_or(&self.target, |area| &area.device.metadata)
+    }
+
+    /// Position of the first byte on a device.
+    pub fn offset(&self) -> u64 {
+        self.record.offset
     }
 
     /// Size of the partial download in bytes.
@@ -229,6 +401,10 @@ impl Part {
 
     /// Checks that the volume has space for an image of this size.
     pub fn check_free_space(&self, total: u64) -> Result<(), Problem> {
+        if self.area.is_some() {
+            // The first bytes decide.
+            return Ok(());
+        }
         let missing = total.saturating_sub(self.written);
         let volume =
             rustix::fs::fstatvfs(&self.file).map_err(|error| self.write_error(&error.into()))?;
@@ -251,8 +427,13 @@ impl Part {
         Some(hex(&self.sum.clone()?.finalize()))
     }
 
-    /// Writes all data to the disk and renames the partial download to the target file.
+    /// Writes all data to the disk and renames the partial download to the target file. On a device, the metadata remain.
     pub fn finish(&mut self) -> Result<(), Problem> {
+        if self.area.is_some() {
+            self.write_header()?;
+            self.record.total = Some(self.written);
+            return self.save();
+        }
         let finish = || {
             self.file.sync_all()?;
             fs::rename(part_of(&self.target), &self.target)?;
@@ -268,11 +449,10 @@ impl Part {
     pub fn discard(&mut self) {
         self.written = 0;
         self.record = Record::default();
-        for path in [
-            record_of(&self.target),
-            temporary_record_of(&self.target),
-            part_of(&self.target),
-        ] {
+        let metadata = self.metadata();
+        let data = self.area.is_none().then(|| part_of(&self.target));
+        let metadata = [record_of(metadata), temporary_record_of(metadata)];
+        for path in metadata.into_iter().chain(data) {
             if let Err(error) = fs::remove_file(&path)
                 && error.kind() != ErrorKind::NotFound
             {

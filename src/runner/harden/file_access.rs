@@ -132,18 +132,14 @@ impl FileAccess {
         all
     }
 
-    /// Files of a download: directories in which it creates files, and trusted certificates.
+    /// Files of a download: those of its target, and trusted certificates.
     pub fn of_fetch(
-        directories: &[&Path],
+        target: Vec<(PathBuf, Access)>,
         trusted: impl Iterator<Item = PathBuf>,
         termination: &Path,
     ) -> Vec<(PathBuf, Access)> {
         let mut all = Self::of_programs();
-        all.extend(
-            directories
-                .iter()
-                .map(|it| (PathBuf::from(it), Access::Manage)),
-        );
+        all.extend(target);
         all.extend(trusted.map(|path| (path, Access::Read)));
         all.push((termination.to_owned(), Access::Write));
         all

@@ -6,9 +6,9 @@ use crate::runner::fetch::ProgressWriter;
 use crate::runner::fetch::problem::Problem;
 use crate::runner::harden::{self, FileAccess};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -23,8 +23,39 @@ const MEMORY_MAX: u64 = 1 << 30;
 /// The end of `qemu-img`'s output that a message contains, in bytes.
 const OUTPUT_LENGTH_MAX: usize = 500;
 
-/// Writes the disk of the qcow2 image `from`, with this size in bytes, into the existing empty file `to`.
-pub async fn convert(from: &Path, to: &Path, bytes: u64) -> Result<(), Problem> {
+/// A qcow2 image.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The file, or the block device that contains the image.
+    pub path: &'a Path,
+    /// Position and length of the image on the device, in bytes.
+    pub area: Option<(u64, u64)>,
+}
+
+impl Source<'_> {
+    /// The image in the words of `qemu-img`. It has no backing file, whatever its header says.
+    fn node(&self) -> Value {
+        let file = match self.area {
+            None => json!({"driver": "file", "filename": self.path}),
+            Some((offset, size)) => {
+                let device = json!({"driver": "host_device", "filename": self.path});
+                json!({"driver": "raw", "offset": offset, "size": size, "file": device})
+            }
+        };
+        json!({"driver": "qcow2", "backing": null, "file": file})
+    }
+
+    /// Reads the whole image.
+    fn read(&self) -> io::Result<u64> {
+        let mut file = File::open(self.path)?;
+        let (offset, size) = self.area.unwrap_or((0, u64::MAX));
+        file.seek(SeekFrom::Start(offset))?;
+        io::copy(&mut file.take(size), &mut io::sink())
+    }
+}
+
+/// Writes the disk of the image, with this size in bytes, into the existing empty file `to`, or to the beginning of its own device.
+pub async fn convert(from: Source<'_>, to: &Path, bytes: u64) -> Result<(), Problem> {
     let failure = |error: io::Error| {
         let reason = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => FetchReason::Unknown,
@@ -51,23 +82,23 @@ pub async fn convert(from: &Path, to: &Path, bytes: u64) -> Result<(), Problem> 
         return Err(problem);
     }
     // qemu-img reports damage of the image, too, as an I/O error.
-    let from = from.to_owned();
-    let copy = move || io::copy(&mut File::open(from)?, &mut io::sink());
-    match tokio::task::spawn_blocking(copy).await {
+    let (path, area) = (from.path.to_owned(), from.area);
+    let read = move || Source { path: &path, area }.read();
+    match tokio::task::spawn_blocking(read).await {
         Ok(Ok(_)) => Err(damaged(&text)),
         _ => Err(problem),
     }
 }
 
 /// Starts `qemu-img`. It is killed when the result is dropped.
-fn start(from: &Path, to: &Path) -> io::Result<Child> {
-    // Without a backing file, whatever the image says.
-    let source =
-        json!({"driver": "qcow2", "backing": null, "file": {"driver": "file", "filename": from}});
+fn start(from: Source<'_>, to: &Path) -> io::Result<Child> {
+    // The areas of a device do not overlap, so both may be open at once. A device cannot be created.
+    let shared = from.area.map_or(&[][..], |_| &["-U", "-n"]);
     let mut command = Command::new(PROGRAM);
     command
         .args(["convert", "-p", "-O", "raw"])
-        .arg(format!("json:{source}"))
+        .args(shared)
+        .arg(format!("json:{}", from.node()))
         .arg(to)
         .env_clear()
         // The messages are compared with those of this locale.
@@ -77,7 +108,7 @@ fn start(from: &Path, to: &Path) -> io::Result<Child> {
         .stderr(Stdio::piped())
         .kill_on_drop(true);
     let runtime = Handle::current();
-    let child = harden::run_confined(FileAccess::of_conversion(from, to), move |send| {
+    let child = harden::run_confined(FileAccess::of_conversion(from.path, to), move |send| {
         let _context = runtime.enter();
         let denied = harden::deny_sockets().map_err(io::Error::other);
         // The command has no code for the time between fork and exec: the library would need a socket for its errors.

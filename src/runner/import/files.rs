@@ -42,6 +42,11 @@ impl DiskFiles {
         }
     }
 
+    /// The image file of the disk.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+
     /// The first bytes of the downloaded image.
     pub fn header(&self) -> Result<Vec<u8>, Problem> {
         let mut header = Vec::with_capacity(HEADER_LENGTH);

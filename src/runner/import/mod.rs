@@ -1,16 +1,18 @@
-//! (io) `vm-runner import`: fills the image file of a disk from a web server, completely or not at all.
+//! (io) `vm-runner import`: fills a disk from a web server, completely or not at all.
 //!
 //! ```text
 //! record (decides) -> fetch -> FILE.KEY.download -> image (pure) -> convert -> FILE.import -> FILE -> record
+//! record (decides) -> fetch -> area of the device -> image (pure) -> convert -> device -> record
 //! ```
 //!
-//! Invariants: `FILE` never exists incomplete, and a file with contents is never changed. The record of the VM knows of the
-//! import before the first byte is on the volume.
+//! Invariants: `FILE` never exists incomplete, and a disk with contents is never changed, unless the record has an unfinished import
+//! for it. The record of the VM knows of the import before the first byte is on the volume.
 //!
 //! The lock of the runner data is held for the whole run. No other lock is needed: only starts and imports of this VM write to
 //! its disks, and both take that lock.
 
 mod convert;
+mod device;
 mod files;
 mod image;
 
@@ -22,9 +24,12 @@ use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
 use crate::runner::fetch::problem::{Problem, size, task_failure};
-use crate::runner::fetch::{self, AddressPolicy, SharedPart, existing_size};
-use crate::runner::machine::{self, DirectoryLocks, ImportDecision, ImportTarget};
+use crate::runner::fetch::{self, AddressPolicy, Destination, SharedPart, existing_size};
+use crate::runner::harden::Access;
+use crate::runner::machine::{self, Contents, DirectoryLocks, ImportDecision, ImportTarget};
 use crate::runner::start;
+use convert::Source;
+use device::DeviceFiles;
 use files::DiskFiles;
 use image::Image;
 use std::path::PathBuf;
@@ -38,7 +43,7 @@ pub struct Arguments {
     /// Directory of the runner data of the VM, which record the import.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// `--to` is the image file of the disk. A file with contents is not changed. `--deadline` limits the download only.
+    /// `--to` is the image file or the block device of the disk. A disk with contents is not changed. `--deadline` limits the download only.
     #[command(flatten)]
     fetch: fetch::Arguments,
 }
@@ -46,8 +51,12 @@ pub struct Arguments {
 /// Imports the image, and reports the outcome in the log, the termination message and the exit code.
 pub fn run(arguments: Arguments) -> ExitCode {
     let disk = arguments.fetch.target();
-    let directories = [arguments.data.as_path(), disk.parent().unwrap_or(disk)];
-    let files = arguments.fetch.file_access(&directories);
+    let data = (arguments.data.clone(), Access::Manage);
+    let disk = match device::is_device(disk) {
+        true => (disk.to_owned(), Access::Write),
+        false => (disk.parent().unwrap_or(disk).to_owned(), Access::Manage),
+    };
+    let files = arguments.fetch.file_access(vec![data, disk]);
     fetch::execute(machine::umask_for_files(), &files, async move || {
         import(arguments, start::pod_identity(), AddressPolicy::NoLocal).await
     })
@@ -76,46 +85,130 @@ async fn locked_import(
     locked.map_err(problem_of)?;
     let claim = pod.claims.get(&disk.display().to_string()).cloned();
     let target = ImportTarget { data, disk, claim };
-    let files = DiskFiles::new(&target.disk, &fetch.key());
-    let result = match decide(&target, pod).await? {
+    let disk = Disk::of(&target, &fetch);
+    let result = match decide(&target, pod, &disk).await? {
         ImportDecision::AlreadyThere => {
             tracing::info!(
                 "the disk {} has contents, so nothing is imported",
                 target.disk.display()
             );
-            let (files, disk) = (files.clone(), target.disk.clone());
-            let size = blocking(move || {
-                files.remove_all();
-                // The process that has renamed the file may have been killed before this.
-                files.sync_directory()?;
-                existing_size(&disk)
-            });
-            (FetchReason::AlreadyThere, size.await?.unwrap_or_default())
+            let disk = disk.clone();
+            let size = blocking(move || disk.retain());
+            (FetchReason::AlreadyThere, size.await?)
         }
         ImportDecision::NotEmpty => return Err(not_empty(&target)),
         lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
             return Err(problem_of(target.lost(lost)));
         }
-        ImportDecision::Import => {
-            record(&target, |target| target.record_import(false)).await?;
-            match fill(&target, fetch, policy, &files, part).await {
-                Ok(bytes) => (FetchReason::Fetched, bytes),
-                Err(problem) => {
-                    clean_up(&target, files, &problem).await;
-                    return Err(problem);
-                }
+        ImportDecision::Import => match disk.fill(&target, fetch, policy, part).await {
+            Ok(bytes) => (FetchReason::Fetched, bytes),
+            Err(problem) => {
+                disk.clean_up(&target, &problem).await;
+                return Err(problem);
             }
-        }
+        },
     };
     record(&target, |target| target.record_import(true)).await?;
     Ok(result)
 }
 
-async fn decide(target: &ImportTarget, pod: PodIdentity) -> Result<ImportDecision, Problem> {
-    let target = target.clone();
+/// The files or the device of a disk.
+#[derive(Clone)]
+enum Disk {
+    File(DiskFiles),
+    Device(DeviceFiles),
+}
+
+impl Disk {
+    fn of(target: &ImportTarget, arguments: &fetch::Arguments) -> Self {
+        if device::is_device(&target.disk) {
+            let claim = target.claim.as_ref().map(|claim| claim.uid.as_str());
+            let key = arguments.key(claim.unwrap_or_default());
+            Self::Device(DeviceFiles::new(target, &key))
+        } else {
+            Self::File(DiskFiles::new(&target.disk, &arguments.key("")))
+        }
+    }
+
+    fn contents(&self) -> Result<Contents, Problem> {
+        Ok(match self {
+            Self::File(files) => match existing_size(files.disk())?.unwrap_or_default() {
+                0 => Contents::Blank,
+                _ => Contents::File,
+            },
+            Self::Device(device) if device.is_blank()? => Contents::BlankDevice,
+            Self::Device(_) => Contents::Device,
+        })
+    }
+
+    /// Removes what earlier imports have left beside the contents of the disk. Returns the size of the disk in bytes.
+    fn retain(&self) -> Result<u64, Problem> {
+        match self {
+            Self::File(files) => {
+                files.remove_all();
+                // The process that has renamed the file may have been killed before this.
+                files.sync_directory()?;
+                existing_size(files.disk()).map(Option::unwrap_or_default)
+            }
+            Self::Device(device) => {
+                device.remove_metadata(false);
+                device.size()
+            }
+        }
+    }
+
+    /// Downloads the image and fills the disk with it. Returns the size of the disk in bytes.
+    async fn fill(
+        &self,
+        target: &ImportTarget,
+        arguments: fetch::Arguments,
+        policy: AddressPolicy,
+        part: &OnceLock<SharedPart>,
+    ) -> Result<u64, Problem> {
+        match self {
+            Self::File(files) => {
+                record(target, |target| target.record_import(false)).await?;
+                fill_file(files, arguments, policy, part).await
+            }
+            Self::Device(device) => {
+                device.remove_metadata(true);
+                device.fill(target, arguments, policy, part).await
+            }
+        }
+    }
+
+    /// After a final failure, no file remains of the import. An image file has no byte of it, so the record is removed, too. After another
+    /// failure, the next process resumes the download.
+    async fn clean_up(self, target: &ImportTarget, problem: &Problem) {
+        let may_retry = problem.reason.may_retry();
+        let target = target.clone();
+        let cleaned = blocking(move || {
+            match self {
+                Self::File(files) if may_retry => files.remove_unneeded(),
+                Self::File(files) => {
+                    files.remove_all();
+                    target.remove_import().map_err(problem_of)?;
+                }
+                Self::Device(_) if may_retry => {}
+                // The device may have bytes of the image, so it is not blank any more.
+                Self::Device(device) => device.remove_metadata(false),
+            }
+            Ok(())
+        });
+        if let Err(problem) = cleaned.await {
+            tracing::warn!("the runner cannot remove the record of the import: {problem}");
+        }
+    }
+}
+
+async fn decide(
+    target: &ImportTarget,
+    pod: PodIdentity,
+    disk: &Disk,
+) -> Result<ImportDecision, Problem> {
+    let (target, disk) = (target.clone(), disk.clone());
     blocking(move || {
-        let size = existing_size(&target.disk)?.unwrap_or_default();
-        let decision = target.decide(pod.used_runner_data.as_deref(), size == 0);
+        let decision = target.decide(pod.used_runner_data.as_deref(), disk.contents()?);
         decision.map_err(problem_of)
     })
     .await
@@ -129,12 +222,10 @@ async fn record(
     blocking(move || change(&target).map_err(problem_of)).await
 }
 
-/// Downloads the image and fills the disk with it. Returns the size of the disk in bytes.
-async fn fill(
-    target: &ImportTarget,
+async fn fill_file(
+    files: &DiskFiles,
     arguments: fetch::Arguments,
     policy: AddressPolicy,
-    files: &DiskFiles,
     part: &OnceLock<SharedPart>,
 ) -> Result<u64, Problem> {
     let unneeded = files.clone();
@@ -144,7 +235,8 @@ async fn fill(
     })
     .await?;
     let download = files.download.clone();
-    fetch::download(arguments.with_target(download.clone()), policy, part).await?;
+    let destination = Destination::File(download.clone());
+    fetch::download(arguments, destination, policy, part).await?;
     let checked = files.clone();
     let image = blocking(move || {
         let image = Image::of(&checked.header()?)?;
@@ -158,36 +250,22 @@ async fn fill(
         Image::Raw => download,
         Image::Qcow2(bytes) => {
             tracing::info!("converting the image to a disk of {}", size(bytes));
-            convert::convert(&download, &files.converted, bytes).await?;
+            let source = Source {
+                path: &download,
+                area: None,
+            };
+            convert::convert(source, &files.converted, bytes).await?;
             files.converted.clone()
         }
     };
-    let (files, disk) = (files.clone(), target.disk.clone());
+    let files = files.clone();
     blocking(move || {
         files.publish(&complete)?;
         files.remove_all();
-        existing_size(&disk)
+        existing_size(files.disk())
     })
     .await
     .map(Option::unwrap_or_default)
-}
-
-/// After a final failure, nothing remains of the import, because it has written nothing to the image file. After another one, the
-/// next process resumes the download.
-async fn clean_up(target: &ImportTarget, files: DiskFiles, problem: &Problem) {
-    let may_retry = problem.reason.may_retry();
-    let target = target.clone();
-    let cleaned = blocking(move || {
-        if may_retry {
-            files.remove_unneeded();
-            return Ok(());
-        }
-        files.remove_all();
-        target.remove_import().map_err(problem_of)
-    });
-    if let Err(problem) = cleaned.await {
-        tracing::warn!("the runner cannot remove the record of the import: {problem}");
-    }
 }
 
 /// Runs `work` in a thread that may wait for a volume, so that a signal is handled at once.
@@ -218,7 +296,7 @@ fn not_empty(target: &ImportTarget) -> Problem {
         None => "remove the file".to_owned(),
     };
     let message = format!(
-        "the disk image {} has contents that no start and no import of this VM has written, so the image is not imported; remove \
+        "the disk {} has contents that no start and no import of this VM has written, so the image is not imported; remove \
          `source` from the disk to use it as it is, or {remove}",
         target.disk.display()
     );

@@ -52,6 +52,7 @@ impl Vm {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
             imported: false,
+            is_new: false,
         };
         let pod = PodIdentity {
             claims: [(self.disk().display().to_string(), claim)].into(),

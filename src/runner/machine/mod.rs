@@ -40,7 +40,7 @@ pub use instance::Instance;
 pub use pci_slots::testing;
 pub use pci_slots::{PciSlots, StandardDevice};
 pub use record::Screen;
-pub use recorded_imports::{ImportDecision, ImportTarget};
+pub use recorded_imports::{Contents, ImportDecision, ImportTarget};
 
 use crate::api::runner::config::CloudInit;
 use crate::api::runner::identity::PodIdentity;

@@ -199,6 +199,7 @@ mod tests {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
             imported: false,
+            is_new: false,
         };
         [(IMAGE.to_owned(), claim)].into()
     }
@@ -301,6 +302,7 @@ mod tests {
                         name,
                         uid,
                         imported: false,
+                        is_new: false,
                     },
                 )
             };

@@ -1,13 +1,16 @@
 //! (io) Imports of images onto disks, in the record of the VM. The decision is pure.
 //!
-//! | image file | record | decision |
+//! | disk | record | decision |
 //! |---|---|---|
+//! | device | unfinished import onto this PVC | import |
+//! | device with contents | neither used nor imported on this PVC, which the operator created for this VM | import: the contents are those of a deleted volume |
 //! | with contents | used, or a complete import, or any import onto this PVC | nothing to do |
 //! | with contents | else | refused: the contents are unknown |
+//! | blank device | used, without an import | nothing to do: the guest may never have written to it |
 //! | blank | used, or a complete import, on this PVC | refused: the contents are lost |
 //! | blank | else | import |
 //!
-//! Invariant: an import is recorded before the first byte is written to the volume. The image file gets its name last.
+//! Invariant: an import is recorded before the first byte is written to the volume. An image file gets its name last.
 
 use crate::api::runner::identity::ClaimIdentity;
 use crate::runner::failure::Failure;
@@ -30,12 +33,25 @@ pub enum ImportDecision {
     LostAfterImport,
 }
 
+/// What is on a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// The image file is missing or has 0 bytes.
+    Blank,
+    /// The image file has contents.
+    File,
+    /// The first and the last bytes of the device are zeros.
+    BlankDevice,
+    /// The device has contents.
+    Device,
+}
+
 /// A disk onto which an image is imported, and the record of its VM.
 #[derive(Clone, Debug)]
 pub struct ImportTarget {
     /// The directory of the runner data.
     pub data: PathBuf,
-    /// The image file of the disk.
+    /// The image file or the block device of the disk.
     pub disk: PathBuf,
     /// The PVC of the disk. None outside of pods.
     pub claim: Option<ClaimIdentity>,
@@ -46,12 +62,11 @@ impl ImportTarget {
     pub fn decide(
         &self,
         used_claim: Option<&str>,
-        is_blank: bool,
+        contents: Contents,
     ) -> Result<ImportDecision, Failure> {
         let mut record = identity::read_or_create_record(&self.data, used_claim)?;
         let recorded = recorded_disks::entry(&mut record, &self.disk);
-        let claim = self.claim.as_ref().map(|claim| claim.uid.as_str());
-        Ok(decide(recorded, claim, is_blank))
+        Ok(decide(recorded, self.claim.as_ref(), contents))
     }
 
     /// Records that an import onto the present PVC begins, or is complete.
@@ -82,20 +97,33 @@ impl ImportTarget {
     }
 }
 
-/// Decides from the recorded disk, the UID of the present PVC, and whether the image file is missing or has 0 bytes.
-fn decide(recorded: &RecordedDisk, claim: Option<&str>, is_blank: bool) -> ImportDecision {
+/// Decides from the recorded disk, the present PVC, and what is on the disk.
+fn decide(
+    recorded: &RecordedDisk,
+    claim: Option<&ClaimIdentity>,
+    contents: Contents,
+) -> ImportDecision {
+    let is_new = claim.is_some_and(|claim| claim.is_new);
+    let claim = claim.map(|claim| claim.uid.as_str());
     let import = recorded.import.as_ref();
     let is_complete = import.is_some_and(|import| import.is_complete);
     let is_onto_claim = import.is_some_and(|import| import.claim == claim.unwrap_or_default());
     let is_other =
         claim.is_some() && recorded.claim.is_some() && recorded.claim.as_deref() != claim;
-    match is_blank {
+    let is_device = matches!(contents, Contents::Device | Contents::BlankDevice);
+    let was_used_here = recorded.was_used && !is_other;
+    match contents {
+        _ if is_device && is_onto_claim && !is_complete => ImportDecision::Import,
+        Contents::Device if is_new && !was_used_here && !is_onto_claim => ImportDecision::Import,
         // A complete import onto another PVC: this PVC is a restored backup.
-        false if recorded.was_used || is_complete || is_onto_claim => ImportDecision::AlreadyThere,
-        false => ImportDecision::NotEmpty,
-        true if recorded.was_used && !is_other => ImportDecision::LostAfterUse,
-        true if is_complete && is_onto_claim => ImportDecision::LostAfterImport,
-        true => ImportDecision::Import,
+        Contents::File | Contents::Device if recorded.was_used || is_complete || is_onto_claim => {
+            ImportDecision::AlreadyThere
+        }
+        Contents::File | Contents::Device => ImportDecision::NotEmpty,
+        Contents::BlankDevice if was_used_here && import.is_none() => ImportDecision::AlreadyThere,
+        _ if was_used_here => ImportDecision::LostAfterUse,
+        _ if is_complete && is_onto_claim => ImportDecision::LostAfterImport,
+        _ => ImportDecision::Import,
     }
 }
 
@@ -114,6 +142,14 @@ mod tests {
                 is_complete,
             }),
             ..RecordedDisk::default()
+        }
+    }
+
+    fn claim(uid: &str, is_new: bool) -> ClaimIdentity {
+        ClaimIdentity {
+            uid: uid.to_owned(),
+            is_new,
+            ..ClaimIdentity::default()
         }
     }
 
@@ -142,12 +178,58 @@ mod tests {
             ),
             (disk(here, Some(("here", true))), AlreadyThere, LostAfterUse),
         ] {
-            let decide = |is_blank| decide(&recorded, Some("here"), is_blank);
+            let decide = |contents| decide(&recorded, Some(&claim("here", false)), contents);
             assert_eq!(
-                [decide(false), decide(true)],
+                [decide(Contents::File), decide(Contents::Blank)],
                 [with_contents, blank],
                 "{recorded:?}"
             );
+        }
+    }
+
+    #[test]
+    fn an_unfinished_import_onto_a_device_is_repeated() {
+        let (here, other) = (Some(Some("here")), Some(Some("other")));
+        // The recorded disk, and the decisions for a device with contents and for a blank one, on the PVC "here".
+        for (recorded, with_contents, blank) in [
+            (disk(None, None), NotEmpty, Import),
+            (disk(here, None), AlreadyThere, AlreadyThere),
+            (disk(None, Some(("here", false))), Import, Import),
+            (disk(other, Some(("here", false))), Import, Import),
+            (disk(None, Some(("other", false))), NotEmpty, Import),
+            (
+                disk(None, Some(("here", true))),
+                AlreadyThere,
+                LostAfterImport,
+            ),
+            (disk(here, Some(("here", true))), AlreadyThere, LostAfterUse),
+            (disk(None, Some(("other", true))), AlreadyThere, Import),
+        ] {
+            let decide = |contents| decide(&recorded, Some(&claim("here", false)), contents);
+            assert_eq!(
+                [decide(Contents::Device), decide(Contents::BlankDevice)],
+                [with_contents, blank],
+                "{recorded:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_unknown_contents_of_a_new_device_are_overwritten() {
+        let here = Some(Some("here"));
+        for (recorded, contents, decision) in [
+            (disk(None, None), Contents::Device, Import),
+            (disk(None, None), Contents::File, NotEmpty),
+            (disk(here, None), Contents::Device, AlreadyThere),
+            (
+                disk(None, Some(("here", true))),
+                Contents::Device,
+                AlreadyThere,
+            ),
+            (disk(None, Some(("other", false))), Contents::Device, Import),
+        ] {
+            let seen = decide(&recorded, Some(&claim("here", true)), contents);
+            assert_eq!(seen, decision, "{recorded:?}");
         }
     }
 
@@ -159,9 +241,9 @@ mod tests {
             (disk(None, Some(("one", false))), NotEmpty, Import),
             (disk(None, Some(("", true))), AlreadyThere, LostAfterImport),
         ] {
-            let decide = |is_blank| decide(&recorded, None, is_blank);
+            let decide = |contents| decide(&recorded, None, contents);
             assert_eq!(
-                [decide(false), decide(true)],
+                [decide(Contents::File), decide(Contents::Blank)],
                 [with_contents, blank],
                 "{recorded:?}"
             );
@@ -176,13 +258,13 @@ mod tests {
             disk: "/disks/a/disk.img".into(),
             claim: None,
         };
-        assert_eq!(target.decide(None, true), Ok(Import));
+        assert_eq!(target.decide(None, Contents::Blank), Ok(Import));
         target.record_import(false).unwrap();
-        assert_eq!(target.decide(None, false), Ok(AlreadyThere));
+        assert_eq!(target.decide(None, Contents::File), Ok(AlreadyThere));
         target.remove_import().unwrap();
-        assert_eq!(target.decide(None, false), Ok(NotEmpty));
+        assert_eq!(target.decide(None, Contents::File), Ok(NotEmpty));
         target.record_import(true).unwrap();
-        assert_eq!(target.decide(None, true), Ok(LostAfterImport));
+        assert_eq!(target.decide(None, Contents::Blank), Ok(LostAfterImport));
         let files = std::fs::read_dir(dir.path()).unwrap();
         assert_eq!(files.count(), 1, "only the record");
     }

@@ -91,18 +91,21 @@ pub(super) async fn apply(
         display_secret,
         service,
         pod,
-        identity: with_claim_uids(identity, ctx),
+        identity: with_claims(identity, observed, ctx),
         stage,
     })
 }
 
 /// The identity with the UIDs of the PVCs, which exist now.
-fn with_claim_uids(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
+fn with_claims(mut identity: PodIdentity, observed: &Observed, ctx: &Context) -> PodIdentity {
+    let vm = observed.vm.uid();
     identity.claims.retain(|_, claim| {
-        let present = ctx.caches.claims.get(&ctx.scope.key(&claim.name));
-        claim.uid = present
-            .and_then(|present| present.uid())
-            .unwrap_or_default();
+        let Some(present) = ctx.caches.claims.get(&ctx.scope.key(&claim.name)) else {
+            return false;
+        };
+        let new_for = present.annotations().get(names::ANNOTATION_NEW_FOR);
+        claim.is_new = new_for.is_some() && new_for == vm.as_ref();
+        claim.uid = present.uid().unwrap_or_default();
         !claim.uid.is_empty()
     });
     identity

@@ -11,7 +11,9 @@ use crate::controllers::vm::objects::download_pod::{
 use crate::controllers::vm::objects::pod::{self, pod_security, restricted};
 use crate::controllers::vm::objects::volumes::import_volumes;
 use crate::controllers::vm::plan::{ImportPlan, Plan, Rights};
-use k8s_openapi::api::core::v1::{Container, Pod, PodReadinessGate, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodReadinessGate, ResourceRequirements, VolumeDevice,
+};
 use kube::ResourceExt;
 
 /// The pod. [`super::with_identity`] adds the UID of the PVC.
@@ -54,6 +56,12 @@ pub(super) fn build(plan: &Plan, import: &ImportPlan) -> Pod {
         env: environment(fetch),
         env_from: proxies(fetch),
         volume_mounts: Some(mounts),
+        volume_devices: import.directory.is_none().then(|| {
+            vec![VolumeDevice {
+                name: import.volume.clone(),
+                device_path: import.to.clone(),
+            }]
+        }),
         ..Container::default()
     };
     spec.containers = vec![container];

@@ -106,6 +106,7 @@ fn identity(plan: &Plan) -> PodIdentity {
         name: disk.claim.clone(),
         uid: String::new(),
         imported: disk.has_source,
+        is_new: false,
     };
     PodIdentity {
         claims: plan

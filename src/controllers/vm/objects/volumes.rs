@@ -55,7 +55,7 @@ fn claim(name: &str, claim: String, read_only: bool) -> Volume {
 }
 
 /// The volumes of an import pod: those of all disks, so that the scheduler selects a node that all can reach. The container mounts only the
-/// runner data and the disk that it fills.
+/// runner data and the disk that it fills, if that is not a device.
 pub(super) fn import_volumes(plan: &Plan, import: &ImportPlan) -> (Vec<Volume>, Vec<VolumeMount>) {
     let data = claim(RUNNER_DATA, plan.runner_data_claim.clone(), false);
     let volumes = plan
@@ -67,11 +67,13 @@ pub(super) fn import_volumes(plan: &Plan, import: &ImportPlan) -> (Vec<Volume>, 
         mount_path,
         ..VolumeMount::default()
     };
-    let mounts = vec![
-        mount(RUNNER_DATA, names::DATA_DIR.to_owned()),
-        mount(&import.volume, import.directory.clone()),
-    ];
-    ([data].into_iter().chain(volumes).collect(), mounts)
+    let disk = import.directory.clone();
+    let mounts = [mount(RUNNER_DATA, names::DATA_DIR.to_owned())].into_iter();
+    let mounts = mounts.chain(disk.map(|directory| mount(&import.volume, directory)));
+    (
+        [data].into_iter().chain(volumes).collect(),
+        mounts.collect(),
+    )
 }
 
 pub(super) fn volumes(plan: &Plan) -> Vec<Volume> {

@@ -11,11 +11,11 @@ use crate::settings;
 pub struct ImportPlan {
     /// Name of the PVC that is filled.
     pub claim: String,
-    /// Mount path of its file system.
-    pub directory: String,
+    /// Mount path of its file system. `None` if the disk is a block device.
+    pub directory: Option<String>,
     /// Name of its volume in the pod.
     pub volume: String,
-    /// Path of the image file.
+    /// Path of the image file or of the block device.
     pub to: String,
     /// URL of the image.
     pub url: String,
@@ -26,7 +26,7 @@ pub struct ImportPlan {
 /// The import that is due, if there is one.
 ///
 /// # Errors
-/// If the disk is a block device, or the operator's configuration does not allow the scheme of the URL.
+/// If the operator's configuration does not allow the scheme of the URL.
 pub(super) fn import(
     observed: &Observed,
     disks: &[DiskPlan],
@@ -38,28 +38,12 @@ pub(super) fn import(
     let Some(disk) = disks.iter().find(|disk| disk.claim == due.claim) else {
         return Ok(None);
     };
-    let (field, url) = (
-        format!("spec.vm.disks[{}]", due.disk),
-        due.source.url.clone(),
-    );
-    if disk.place == Place::Device {
-        return invalid(
-            format!("{field}.source"),
-            "images can be imported only onto disks with volumeMode Filesystem",
-            match observed.claims.get(&due.claim) {
-                Some(_) => format!(
-                    "remove the source, because PVC {:?} exists and has the volumeMode Block",
-                    due.claim
-                ),
-                None => format!("set {field}.volumeClaimTemplate.spec.volumeMode to Filesystem"),
-            },
-        );
-    }
+    let url = due.source.url.clone();
     let allowed = &settings.image_repository.fetch.schemes;
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if !allowed.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
         return invalid(
-            format!("{field}.source.http.url"),
+            format!("spec.vm.disks[{}].source.http.url", due.disk),
             format!(
                 "the operator's ConfigMap does not allow the URL scheme {scheme:?} (imageRepository.fetch.schemes)"
             ),
@@ -73,7 +57,7 @@ pub(super) fn import(
     Ok(Some(ImportPlan {
         claim: due.claim,
         volume: disk.name.clone(),
-        directory: disk.directory(),
+        directory: (disk.place != Place::Device).then(|| disk.directory()),
         to: disk.path(),
         url,
         settings: Box::new(settings.clone()),

@@ -3,13 +3,17 @@ use super::*;
 /// The locked part. A child process of another test can have the descriptor of the lock between its fork and its exec.
 fn ours(target: &Path, with_sha256: bool) -> Box<Part> {
     for _ in 0..1000 {
-        match Part::claim(target, with_sha256).unwrap() {
+        match Part::claim(&file(target), with_sha256).unwrap() {
             Claim::Locked(part) => return part,
             Claim::Complete(_) => panic!("the part is complete"),
             Claim::LockedByOther(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
         }
     }
     panic!("another process has locked the part");
+}
+
+fn file(path: &Path) -> Destination {
+    Destination::File(path.to_owned())
 }
 
 fn tag() -> Option<Validator> {
@@ -45,7 +49,7 @@ fn a_part_is_gone_on_with_as_far_as_it_was_on_the_disk() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(matches!(
-        Part::claim(&target, false).unwrap(),
+        Part::claim(&file(&target), false).unwrap(),
         Claim::Complete(10)
     ));
 }
@@ -81,12 +85,12 @@ fn a_part_has_one_writer() {
     part.begin(None, None).unwrap();
     part.write(b"012").unwrap();
     assert!(matches!(
-        Part::claim(&target, false).unwrap(),
+        Part::claim(&file(&target), false).unwrap(),
         Claim::LockedByOther(3)
     ));
     part.finish().unwrap();
     assert!(matches!(
-        Part::claim(&target, false).unwrap(),
+        Part::claim(&file(&target), false).unwrap(),
         Claim::Complete(3)
     ));
 }
@@ -94,7 +98,7 @@ fn a_part_has_one_writer() {
 #[test]
 fn a_link_or_a_folder_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
-    let reason = |name: &str| match Part::claim(&dir.path().join(name), false) {
+    let reason = |name: &str| match Part::claim(&file(&dir.path().join(name)), false) {
         Ok(_) => panic!("claimed"),
         Err(problem) => problem.reason,
     };
@@ -102,4 +106,61 @@ fn a_link_or_a_folder_is_not_written_to() {
     std::os::unix::fs::symlink("/dev/null", dir.path().join("b.iso.part")).unwrap();
     assert_eq!(reason("a.iso"), FetchReason::RepositoryNotWritable);
     assert_eq!(reason("b.iso"), FetchReason::RepositoryNotWritable);
+}
+
+/// A file in place of a device, whose image has a header of 4 bytes: the position, in units of 4 bytes.
+fn device(path: &Path, metadata: PathBuf) -> Destination {
+    let place = |header: Header<'_>| match header.bytes.first() {
+        Some(b'!') => Err(Problem::new(FetchReason::FormatNotSupported, "no image")),
+        first => Ok(4 * u64::from(*first.unwrap())),
+    };
+    Destination::Device(Device {
+        path: path.to_owned(),
+        metadata,
+        header_length: 4,
+        place: Arc::new(place),
+    })
+}
+
+#[test]
+fn the_first_bytes_decide_the_position_on_a_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("device");
+    fs::write(&path, [9; 16]).unwrap();
+    let destination = device(&path, dir.path().join("metadata"));
+    let claim = || match Part::claim(&destination, true).unwrap() {
+        Claim::Locked(mut part) => {
+            part.resume().unwrap();
+            part
+        }
+        _ => panic!("a device is never complete"),
+    };
+    let mut part = claim();
+    part.begin(tag(), Some(6)).unwrap();
+    part.write(&[1, 2, 3]).unwrap();
+    part.save().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [9; 16], "nothing is decided yet");
+    part.write(&[4, 5]).unwrap();
+    part.save().unwrap();
+    // Another process resumes, and the checksum is that of all bytes.
+    let mut part = claim();
+    assert_eq!((part.bytes(), part.offset()), (5, 4));
+    part.write(&[6]).unwrap();
+    let sum = crate::api::hex(&Sha256::digest([1, 2, 3, 4, 5, 6]));
+    assert_eq!(part.sum(), Some(sum));
+    part.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap()[3..11], [9, 1, 2, 3, 4, 5, 6, 9]);
+    assert!(claim().is_complete());
+
+    let refused = |image: &[u8]| {
+        let mut part = claim();
+        part.begin(tag(), None).unwrap();
+        let written = part.write(image).and_then(|()| part.finish());
+        (
+            written.unwrap_err().reason,
+            fs::metadata(&path).unwrap().len(),
+        )
+    };
+    assert_eq!(refused(b"!"), (FetchReason::FormatNotSupported, 16));
+    assert_eq!(refused(&[3; 5]), (FetchReason::TooLarge, 16));
 }

@@ -1,0 +1,210 @@
+//! (io) The import of an image onto a block device.
+//!
+//! ```text
+//! raw    | image …                                     |
+//! qcow2  | disk of the image … | the downloaded file … |
+//! ```
+//!
+//! The downloaded file lies behind the disk of the image, because the pod has no other volume for it. It is overwritten with
+//! zeros after the conversion. The metadata of the download are in the runner data; their key contains the UID of the PVC.
+
+use crate::api::runner::fetch::FetchReason;
+use crate::runner::fetch::problem::{Problem, size};
+use crate::runner::fetch::{self, AddressPolicy, Destination, Device, Header, SharedPart};
+use crate::runner::import::convert::{self, Source};
+use crate::runner::import::image::{HEADER_LENGTH, Image};
+use crate::runner::import::{blocking, problem_of};
+use crate::runner::machine::ImportTarget;
+use rustix::fs::FallocateFlags;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// The file begins at a multiple of this number of bytes, and devices with zeros in their first and last bytes are blank.
+const MIB: u64 = 1 << 20;
+
+/// The files of an import onto a device.
+#[derive(Clone, Debug)]
+pub struct DeviceFiles {
+    device: PathBuf,
+    /// The directory of the runner data.
+    data: PathBuf,
+    /// The beginning of the names of the metadata of all downloads for this device.
+    prefix: String,
+    /// The name of the metadata of this download, without its ending.
+    name: String,
+}
+
+impl DeviceFiles {
+    /// The files for a device and the key of an image.
+    pub fn new(target: &ImportTarget, key: &str) -> Self {
+        let name = target.disk.file_name().and_then(OsStr::to_str);
+        let prefix = format!("import-{}.", name.unwrap_or_default());
+        Self {
+            device: target.disk.clone(),
+            data: target.data.clone(),
+            name: format!("{prefix}{key}"),
+            prefix,
+        }
+    }
+
+    /// Size of the device in bytes.
+    pub fn size(&self) -> Result<u64, Problem> {
+        let device = File::open(&self.device);
+        let size = device.and_then(|mut device| device.seek(SeekFrom::End(0)));
+        size.map_err(|error| self.failure(&error))
+    }
+
+    /// Whether the device has only zeros where disks have partition tables and file systems.
+    pub fn is_blank(&self) -> Result<bool, Problem> {
+        let is_blank = || {
+            let mut device = File::open(&self.device)?;
+            let size = device.seek(SeekFrom::End(0))?;
+            let has_zeros = |at: u64| {
+                device.try_clone().and_then(|mut device| {
+                    device.seek(SeekFrom::Start(at))?;
+                    let mut bytes = Vec::new();
+                    device.take(MIB).read_to_end(&mut bytes)?;
+                    Ok(bytes.iter().all(|byte| *byte == 0))
+                })
+            };
+            Ok(has_zeros(0)? && has_zeros(size.saturating_sub(MIB))?)
+        };
+        is_blank().map_err(|error| self.failure(&error))
+    }
+
+    /// Removes the metadata of downloads, except those of this one with `retain_own`.
+    pub fn remove_metadata(&self, retain_own: bool) {
+        let entries = fs::read_dir(&self.data).into_iter().flatten();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_own = retain_own && name.starts_with(&self.name);
+            if name.starts_with(&self.prefix)
+                && !is_own
+                && let Err(error) = fs::remove_file(entry.path())
+            {
+                tracing::warn!(%error, "cannot remove {}; delete this file", entry.path().display());
+            }
+        }
+    }
+
+    /// Downloads the image and fills the device with it. Returns the size of its disk in bytes. The import is recorded before the
+    /// first byte is on the device.
+    pub async fn fill(
+        &self,
+        target: &ImportTarget,
+        arguments: fetch::Arguments,
+        policy: AddressPolicy,
+        part: &OnceLock<SharedPart>,
+    ) -> Result<u64, Problem> {
+        let recorded = target.clone();
+        let destination = Destination::Device(Device {
+            path: self.device.clone(),
+            metadata: self.data.join(&self.name),
+            header_length: HEADER_LENGTH,
+            place: Arc::new(move |header| {
+                let position = position(&header)?;
+                recorded.record_import(false).map_err(problem_of)?;
+                Ok(position)
+            }),
+        });
+        let (_, length) = fetch::download(arguments, destination, policy, part).await?;
+        let offset = fetch::offset(part);
+        let files = self.clone();
+        let image = blocking(move || files.image(offset)).await?;
+        let Image::Qcow2(bytes) = image else {
+            return Ok(length);
+        };
+        tracing::info!("converting the image to a disk of {}", size(bytes));
+        let source = Source {
+            path: &self.device,
+            area: Some((offset, length)),
+        };
+        convert::convert(source, &self.device, bytes).await?;
+        let files = self.clone();
+        blocking(move || {
+            // A process that is killed now has to download the image again.
+            files.remove_metadata(false);
+            files.zero(offset, length)
+        })
+        .await?;
+        Ok(bytes)
+    }
+
+    /// The image whose first byte has this position.
+    fn image(&self, offset: u64) -> Result<Image, Problem> {
+        let mut header = vec![0; HEADER_LENGTH];
+        let device = File::open(&self.device);
+        let read = device.and_then(|device| device.read_at(&mut header, offset));
+        let length = read.map_err(|error| self.failure(&error))?;
+        Image::of(header.get(..length).unwrap_or_default())
+    }
+
+    /// Overwrites the area with zeros, and writes all data to the volume.
+    fn zero(&self, offset: u64, length: u64) -> Result<(), Problem> {
+        let zero = || {
+            let mut device = OpenOptions::new().write(true).open(&self.device)?;
+            let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+            let aligned = length.next_multiple_of(4096).min(self.rest(offset));
+            if rustix::fs::fallocate(&device, flags, offset, aligned).is_err() {
+                device.seek(SeekFrom::Start(offset))?;
+                let zeros = io::repeat(0).take(length);
+                io::copy(
+                    &mut io::BufReader::with_capacity(1 << 18, zeros),
+                    &mut device,
+                )?;
+                device.flush()?;
+            }
+            device.sync_all()
+        };
+        zero().map_err(|error| self.failure(&error))
+    }
+
+    fn rest(&self, offset: u64) -> u64 {
+        self.size().unwrap_or_default().saturating_sub(offset)
+    }
+
+    fn failure(&self, error: &io::Error) -> Problem {
+        let message = format!(
+            "the runner cannot use the disk {}: {error}; check the volume",
+            self.device.display()
+        );
+        Problem::new(FetchReason::RepositoryNotWritable, message)
+    }
+}
+
+/// The position of the image on the device.
+fn position(header: &Header<'_>) -> Result<u64, Problem> {
+    let total = header.total.unwrap_or(0);
+    let (disk, position) = match Image::of(header.bytes)? {
+        Image::Raw => (total, 0),
+        Image::Qcow2(bytes) => (bytes, bytes.next_multiple_of(MIB)),
+    };
+    let needed = position.saturating_add(total).max(disk);
+    if needed <= header.device {
+        return Ok(position);
+    }
+    let file = match position {
+        0 => String::new(),
+        _ => format!(
+            ", and its file, which is beside the disk during the import, {}",
+            size(total)
+        ),
+    };
+    let message = format!(
+        "the disk of the image has {}{file}; the volume has {}; use a PVC of at least {}Mi",
+        size(disk),
+        size(header.device),
+        needed.div_ceil(MIB)
+    );
+    Err(Problem::new(FetchReason::TooLarge, message))
+}
+
+/// Whether the disk at that path is a block device.
+pub fn is_device(disk: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    fs::metadata(disk).is_ok_and(|it| it.file_type().is_block_device())
+}
