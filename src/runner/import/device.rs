@@ -168,8 +168,15 @@ impl DeviceFiles {
     }
 
     fn failure(&self, error: &io::Error) -> Problem {
+        let step = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "configure the node's container runtime to give block devices to the pod's user \
+                 (device_ownership_from_security_context), or set deviceAccess to root in the operator's ConfigMap"
+            }
+            _ => "check the volume",
+        };
         let message = format!(
-            "the runner cannot use the disk {}: {error}; check the volume",
+            "the runner cannot use the disk {}: {error}; {step}",
             self.device.display()
         );
         Problem::new(FetchReason::RepositoryNotWritable, message)
