@@ -309,3 +309,74 @@ fn an_importer_that_is_killed_again_and_again_fills_the_disk() {
         assert!(disk[..content.len()] == content, "device: {is_device}");
     }
 }
+
+#[test]
+fn a_compressed_image_is_unpacked_by_the_programs_of_the_runner() {
+    for (program, is_qcow2) in [("gzip", true), ("xz", false), ("zstd", true)] {
+        for is_device in [false, true] {
+            let mut import = Import::of(&content(), &[], |_| {});
+            let mut raw = content();
+            raw[510..512].copy_from_slice(&[0x55, 0xaa]);
+            fs::write(import.fixture.path("raw"), &raw).unwrap();
+            let plain = match is_qcow2 {
+                true => "image.qcow2",
+                false => "raw",
+            };
+            let mut pack = import.fixture.image_program(&format!("/usr/bin/{program}"));
+            let packed = pack
+                .args(["-c", &format!("/tmp/{plain}")])
+                .output()
+                .unwrap();
+            assert!(packed.status.success(), "{packed:?}");
+            let packed = packed.stdout;
+            let reply =
+                move |request: &support::web::Request| Reply::image(request, &packed, "\"packed\"");
+            import.web = import.fixture.network.enter(|| Web::start(reply));
+            let _device = is_device.then(|| import.onto_device(24));
+            let (code, outcome, progress) = import.import();
+            assert_eq!(code, Some(0), "{program}: {outcome}");
+            assert_eq!(outcome["bytes"], 8 * MIB, "{program}: {outcome}");
+            assert!(progress.contains("Conversion"), "{progress}");
+            let disk = match is_device {
+                true => import.device(),
+                false => fs::read(import.fixture.path("disk/disk.img")).unwrap(),
+            };
+            let expected = match is_qcow2 {
+                true => content(),
+                false => raw,
+            };
+            assert!(
+                disk[..8 * MIB] == expected,
+                "{program}, device: {is_device}"
+            );
+            // Nothing of the files is left.
+            if is_device {
+                assert!(disk[23 * MIB..].iter().all(|byte| *byte == 0), "{program}");
+            } else {
+                assert_eq!(import.files(), ["disk.img"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_unpacked_image_that_does_not_fit_is_refused() {
+    // 64 MiB of zeros behind a boot sector are some KiB.
+    let mut import = Import::of(&content(), &[], |_| {});
+    let mut raw = vec![0; 64 * MIB];
+    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(import.fixture.path("raw"), raw).unwrap();
+    let mut pack = import.fixture.image_program("/usr/bin/xz");
+    let packed = pack.args(["-c", "/tmp/raw"]).output().unwrap().stdout;
+    let damaged = [&packed[..packed.len() / 2], &[0xff; 64]].concat();
+    for (bytes, reason) in [(packed, "TooLarge"), (damaged, "ImageRefused")] {
+        let mib = if reason == "TooLarge" { 20 } else { 80 };
+        let reply = move |request: &support::web::Request| Reply::image(request, &bytes, reason);
+        import.web = import.fixture.network.enter(|| Web::start(reply));
+        let _device = import.onto_device(mib);
+        fs::remove_file(import.fixture.path("vm-data/machine.json")).ok();
+        let (_, outcome, _) = import.import();
+        assert_eq!(outcome["reason"], reason, "{outcome}");
+        fs::remove_file(import.fixture.path("system-disk")).unwrap();
+    }
+}

@@ -22,8 +22,8 @@ pub struct Request {
     pub url: String,
     /// Absolute path of the target file in the image repository. The download creates its directory.
     pub to: String,
-    /// SHA-256 of the image, 64 hexadecimal digits; `None` means not checked.
-    pub sha256: Option<String>,
+    /// Checksum of the image; `None` means not checked.
+    pub checksum: Option<Checksum>,
     /// Maximum size of the image, in bytes; `None` means no limit.
     pub max_bytes: Option<u64>,
     /// Maximum duration of the download, in seconds; `None` means no limit.
@@ -42,6 +42,37 @@ pub struct ImportRequest {
     pub fetch: Request,
     /// Absolute path of the runner data, which record the import.
     pub data: String,
+    /// Format of the image, `raw` or `qcow2`; `None` means that of its first bytes.
+    pub format: Option<String>,
+}
+
+/// An expected checksum: hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Checksum {
+    Sha256(String),
+    Sha512(String),
+}
+
+impl Checksum {
+    /// The checksum in the form of a VM's field, such as `sha256:` and 64 digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (algorithm, digits) = text.split_once(':')?;
+        match algorithm {
+            "sha256" => Some(Self::Sha256(digits.to_owned())),
+            "sha512" => Some(Self::Sha512(digits.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// The hexadecimal digits.
+    #[must_use]
+    pub fn digits(&self) -> &str {
+        match self {
+            Self::Sha256(digits) | Self::Sha512(digits) => digits,
+        }
+    }
 }
 
 impl ImportRequest {
@@ -49,6 +80,8 @@ impl ImportRequest {
     #[must_use]
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["import".to_owned(), format!("--data={}", self.data)];
+        let format = self.format.iter();
+        arguments.extend(format.map(|format| format!("--format={format}")));
         arguments.extend(self.fetch.options());
         arguments
     }
@@ -66,7 +99,10 @@ impl Request {
     /// The arguments after the subcommand.
     fn options(&self) -> Vec<String> {
         let mut arguments = vec![format!("--url={}", self.url), format!("--to={}", self.to)];
-        arguments.extend(self.sha256.iter().map(|sum| format!("--sha256={sum}")));
+        arguments.extend(self.checksum.iter().map(|checksum| match checksum {
+            Checksum::Sha256(digits) => format!("--sha256={digits}"),
+            Checksum::Sha512(digits) => format!("--sha512={digits}"),
+        }));
         arguments.extend(self.max_bytes.map(|bytes| format!("--max-bytes={bytes}")));
         arguments.extend(self.deadline.map(|seconds| format!("--deadline={seconds}")));
         arguments.push(format!("--schemes={}", self.schemes.join(",")));
@@ -78,6 +114,11 @@ impl Request {
         arguments
     }
 }
+
+/// Environment variables with the user and the password for the host of the URL.
+pub const ENV_USERNAME: &str = "VMRUNNER_HTTP_USERNAME";
+/// See [`ENV_USERNAME`].
+pub const ENV_PASSWORD: &str = "VMRUNNER_HTTP_PASSWORD";
 
 /// Progress of a download: a line of JSON on standard output, at the start and then at most every two seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,12 +299,6 @@ impl FetchOutcome {
     }
 }
 
-/// Whether the text is a SHA-256: 64 hexadecimal digits.
-#[must_use]
-pub fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 /// Whether a CD image is a URL and not a path in the image repository. A URL begins with a scheme and `://`.
 #[must_use]
 pub fn is_url(image: &str) -> bool {
@@ -287,12 +322,12 @@ pub fn pod_name(url: &str, sha256: Option<&str>) -> String {
     format!("vmop-fetch-{}", key(url, sha256))
 }
 
-/// Key of an image, from URL and checksum: 16 hexadecimal digits.
+/// Key of an image, from URL and digits of its checksum: 16 hexadecimal digits.
 #[must_use]
-pub fn key(url: &str, sha256: Option<&str>) -> String {
+pub fn key(url: &str, checksum: Option<&str>) -> String {
     let sum = Sha256::digest(format!(
         "{url}\n{}",
-        sha256.unwrap_or_default().to_ascii_lowercase()
+        checksum.unwrap_or_default().to_ascii_lowercase()
     ));
     sum.iter()
         .take(8)

@@ -267,8 +267,8 @@ pub struct Disk {
     /// CD drive and the image in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdrom: Option<Cdrom>,
-    /// Image that fills the disk before the first start. It requires `volumeClaimTemplate` with `volumeMode: Filesystem`. A PVC is filled
-    /// once; a later change has no effect on it.
+    /// Image that fills the disk before the first start. It requires `volumeClaimTemplate`. A PVC is filled once; a later change has no
+    /// effect on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<DiskSource>,
     /// Position in the boot order, 0 to 2147483647; the firmware tries the lowest position first. Without `bootindex`, the
@@ -286,12 +286,43 @@ pub struct DiskSource {
     pub http: Option<HttpSource>,
 }
 
-/// An image on a web server: raw with a boot sector or an ISO 9660 file system, or qcow2.
+/// An image on a web server, raw or qcow2, also compressed by gzip, xz or zstd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpSource {
     /// `https` or `http` URL of the image. The import pod must reach the server.
     pub url: String,
+    /// Checksum that the downloaded file must have: `sha256:` and 64 hexadecimal digits, or `sha512:` and 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// Format of the image. Default: that of its first bytes: qcow2, or raw with a boot sector or an ISO 9660 file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<ImageFormat>,
+    /// Name of a Secret with the keys `username` and `password` for the host of the URL, such as one of the type
+    /// `kubernetes.io/basic-auth`. A redirect to another host gets neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+}
+
+/// The format of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ImageFormat {
+    /// The bytes of the disk.
+    Raw,
+    /// QEMU's format, with compression and holes.
+    Qcow2,
+}
+
+impl ImageFormat {
+    /// The name in objects and arguments.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Qcow2 => "qcow2",
+        }
+    }
 }
 
 /// A CD drive.

@@ -20,6 +20,11 @@ impl Address {
         Self::checked(text, allowed).map_err(|problem| problem.at(&shown(text)))
     }
 
+    /// Whether both addresses lead to the same server.
+    pub fn has_origin_of(&self, other: &Self) -> bool {
+        self.is_https() == other.is_https() && self.authority() == other.authority()
+    }
+
     /// The target of a redirect from this address.
     pub fn follow(&self, location: &str, allowed: &[String]) -> Result<Self, Problem> {
         let text = self.resolve(location);

@@ -86,7 +86,8 @@ pub fn interpret(
             })
         }
         401 | 403 | 407 => refused(format!(
-            "the server requires authentication (status {status}); use a URL that needs no login"
+            "the server requires authentication (status {status}); use a URL that needs no login, or correct the user and the password \
+             (source.http.secretName of the disk)"
         )),
         404 | 410 => refused(format!(
             "the server does not have this file (status {status}); correct the URL"

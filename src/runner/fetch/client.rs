@@ -6,7 +6,7 @@ use crate::runner::fetch::address::Address;
 use crate::runner::fetch::address_policy::{AddressPolicy, Resolver};
 use crate::runner::fetch::answer::{self, Answer, RangeRequest};
 use crate::runner::fetch::problem::{Problem, chain};
-use http::{Method, Request, Response, header};
+use http::{HeaderValue, Method, Request, Response, header};
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
@@ -38,18 +38,20 @@ pub struct Client {
     silence: Duration,
     proxies: Matcher,
     authorities: Option<PathBuf>,
+    credentials: Option<HeaderValue>,
     tls: OnceLock<Arc<rustls::ClientConfig>>,
 }
 
 impl Client {
     /// A client. Redirects lead to `schemes` only. `policy` restricts the addresses of servers, but not of a proxy. `silence`
     /// limits the time without received data. The certificate authorities of the file `authorities` are trusted in addition to
-    /// those of the image.
+    /// those of the image. The server of the first address gets the `credentials`, and no server to which it redirects.
     pub fn new(
         schemes: Vec<String>,
         policy: AddressPolicy,
         silence: Duration,
         authorities: Option<PathBuf>,
+        credentials: Option<HeaderValue>,
     ) -> Self {
         Self {
             schemes,
@@ -57,6 +59,7 @@ impl Client {
             silence,
             proxies: Matcher::from_env(),
             authorities,
+            credentials,
             tls: OnceLock::new(),
         }
     }
@@ -67,9 +70,11 @@ impl Client {
         address: &Address,
         range: RangeRequest<'_>,
     ) -> Result<(Answer, Incoming), Problem> {
-        let mut address = address.clone();
+        let (origin, mut address) = (address, address.clone());
         for _ in 0..=REDIRECTS_MAX {
-            let response = self.ask(&address, range).await?;
+            let credentials = self.credentials.as_ref();
+            let credentials = credentials.filter(|_| address.has_origin_of(origin));
+            let response = self.ask(&address, range, credentials).await?;
             let (head, body) = response.into_parts();
             let answer = answer::interpret(head.status, &head.headers, range);
             match answer.map_err(|problem| problem.at(&address.to_string()))? {
@@ -91,8 +96,10 @@ impl Client {
         &self,
         address: &Address,
         range: RangeRequest<'_>,
+        credentials: Option<&HeaderValue>,
     ) -> Result<Response<Incoming>, Problem> {
-        match tokio::time::timeout(self.silence, self.exchange(address, range)).await {
+        let answer = self.exchange(address, range, credentials);
+        match tokio::time::timeout(self.silence, answer).await {
             Ok(answer) => {
                 answer.map_err(|error| problem_of(error.as_ref()).at(&address.to_string()))
             }
@@ -117,6 +124,7 @@ impl Client {
         &self,
         address: &Address,
         range: RangeRequest<'_>,
+        credentials: Option<&HeaderValue>,
     ) -> Result<Response<Incoming>, BoxError> {
         self.policy
             .check_host(address.uri().host().unwrap_or_default())?;
@@ -130,6 +138,9 @@ impl Client {
             )
             .header(header::ACCEPT, "*/*")
             .header(header::ACCEPT_ENCODING, "identity");
+        if let Some(credentials) = credentials {
+            request = request.header(header::AUTHORIZATION, credentials);
+        }
         if let Some(validator) = range
             .validator
             .filter(|_| range.offset > 0)
@@ -287,4 +298,43 @@ pub fn unreachable(what: impl Into<String>) -> Problem {
         );
     }
     Problem::new(FetchReason::ServerUnreachable, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use support::web::{Reply, Web};
+
+    #[tokio::test]
+    async fn only_the_host_of_the_url_gets_the_credentials() {
+        let other = Web::start(|request| Reply::image(request, b"image", "\"one\""));
+        let elsewhere = other.url("/b");
+        let web = Web::start(move |request| match request.line.contains("/here") {
+            true => Reply::redirect("/there"),
+            false => Reply::redirect(&elsewhere),
+        });
+        let credentials = HeaderValue::from_static("Basic dTpw");
+        let client = Client::new(
+            vec!["http".to_owned()],
+            AddressPolicy::Unrestricted,
+            Duration::from_secs(30),
+            None,
+            Some(credentials),
+        );
+        let address = Address::parse(&web.url("/here"), &["http".to_owned()]).unwrap();
+        let answer = client.open(&address, RangeRequest::default()).await;
+        assert!(answer.is_ok());
+        let sent = |web: &Web| {
+            let requests = web.requests();
+            let sent = requests
+                .iter()
+                .map(|it| it.header("authorization").map(str::to_owned));
+            sent.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            sent(&web),
+            [Some("Basic dTpw".to_owned()), Some("Basic dTpw".to_owned())]
+        );
+        assert_eq!(sent(&other), [None]);
+    }
 }

@@ -20,14 +20,20 @@ mod progress;
 mod simulation;
 mod transfer;
 
-use crate::api::runner::fetch::{FetchOutcome, FetchReason, SCHEMES, is_sha256, key};
+use crate::api::runner::fetch::{
+    Checksum, ENV_PASSWORD, ENV_USERNAME, FetchOutcome, FetchReason, SCHEMES, key,
+};
 use crate::runner::harden::{self, Access, FileAccess};
 use crate::runner::signals::ShutdownSignals;
 use crate::runner::start;
 use address::Address;
 pub use address_policy::AddressPolicy;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use client::Client;
-use part::{Claim, Part};
+use http::HeaderValue;
+use part::Claim;
+pub use part::Part;
 pub use part::{Destination, Device, Header, existing_size};
 use problem::{Problem, size, task_failure};
 pub use progress::ProgressWriter;
@@ -35,8 +41,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-pub use transfer::SharedPart;
 use transfer::Transfer;
+pub use transfer::{SharedPart, with_part};
 
 /// Maximum time for saving the partial download when the process is interrupted.
 const SAVE_TIMEOUT: Duration = Duration::from_millis(700);
@@ -53,8 +59,11 @@ pub struct Arguments {
     #[arg(long, value_parser = absolute)]
     to: PathBuf,
     /// Expected SHA-256 of the image, as 64 hexadecimal digits.
-    #[arg(long, value_name = "HEX", value_parser = checksum)]
+    #[arg(long, value_name = "HEX", value_parser = sha256, conflicts_with = "sha512")]
     sha256: Option<String>,
+    /// Expected SHA-512 of the image, as 128 hexadecimal digits.
+    #[arg(long, value_name = "HEX", value_parser = sha512)]
+    sha512: Option<String>,
     /// Maximum size of the image, in bytes.
     #[arg(long, value_name = "N")]
     max_bytes: Option<u64>,
@@ -80,10 +89,16 @@ impl Arguments {
 
     /// The key of URL, checksum and the target's volume, whose name can be empty.
     pub fn key(&self, volume: &str) -> String {
+        let checksum = self.sha256.as_deref().or(self.sha512.as_deref());
         match volume {
-            "" => key(&self.url, self.sha256.as_deref()),
-            volume => key(&format!("{volume} {}", self.url), self.sha256.as_deref()),
+            "" => key(&self.url, checksum),
+            volume => key(&format!("{volume} {}", self.url), checksum),
         }
+    }
+
+    fn checksum(&self) -> Option<Checksum> {
+        let sha256 = self.sha256.clone().map(Checksum::Sha256);
+        sha256.or(self.sha512.clone().map(Checksum::Sha512))
     }
 
     /// The files of a download, with these of its target.
@@ -112,12 +127,28 @@ fn absolute(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-fn checksum(text: &str) -> Result<String, String> {
-    if is_sha256(text) {
-        Ok(text.to_ascii_lowercase())
-    } else {
-        Err("not a SHA-256; use 64 hexadecimal digits".to_owned())
-    }
+fn sha256(text: &str) -> Result<String, String> {
+    hexadecimal(text, 64).ok_or_else(|| "not a SHA-256; use 64 hexadecimal digits".to_owned())
+}
+
+fn sha512(text: &str) -> Result<String, String> {
+    hexadecimal(text, 128).ok_or_else(|| "not a SHA-512; use 128 hexadecimal digits".to_owned())
+}
+
+/// The digits in lower case.
+fn hexadecimal(text: &str, length: usize) -> Option<String> {
+    let is_valid = text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_valid.then(|| text.to_ascii_lowercase())
+}
+
+/// The user and the password for the host of the URL, from the environment.
+fn credentials() -> Option<HeaderValue> {
+    let user = std::env::var(ENV_USERNAME).ok()?;
+    let password = std::env::var(ENV_PASSWORD).unwrap_or_default();
+    let encoded = BASE64.encode(format!("{user}:{password}"));
+    let mut header = HeaderValue::from_str(&format!("Basic {encoded}")).ok()?;
+    header.set_sensitive(true);
+    Some(header)
 }
 
 /// Downloads the image, and reports the outcome in the log, the termination message and the exit code.
@@ -267,8 +298,8 @@ async fn save_part(part: Option<&SharedPart>) -> u64 {
 }
 
 /// Position of the image on the device to which the partial download has been written.
-pub fn offset(part: &OnceLock<SharedPart>) -> u64 {
-    let part = part.get().map(|part| part.lock());
+pub fn offset(part: Option<&SharedPart>) -> u64 {
+    let part = part.map(|part| part.lock());
     let part = part.map(|part| part.unwrap_or_else(PoisonError::into_inner).offset());
     part.unwrap_or_default()
 }
@@ -280,8 +311,9 @@ async fn fetch(
     locked: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let address = Address::parse(&arguments.url, &arguments.schemes)?;
+    let checksum = arguments.checksum();
     let mut progress = ProgressWriter::default();
-    let part = match claim(&to, arguments.sha256.is_some(), &mut progress).await? {
+    let part = match claim(&to, checksum.as_ref(), &mut progress).await? {
         Some(part) => Arc::clone(locked.get_or_init(|| part)),
         None => {
             return Ok((
@@ -308,10 +340,11 @@ async fn fetch(
         policy,
         Duration::from_secs(arguments.silence),
         arguments.authorities,
+        credentials(),
     );
     let mut transfer = Transfer::new(client, address, part);
-    (transfer.max_bytes, transfer.sha256, transfer.progress) =
-        (arguments.max_bytes, arguments.sha256, progress);
+    (transfer.max_bytes, transfer.checksum, transfer.progress) =
+        (arguments.max_bytes, checksum, progress);
     transfer
         .run()
         .await
@@ -319,19 +352,19 @@ async fn fetch(
 }
 
 /// Locks the partial download, and waits while another process has locked it. `None` if the complete file exists.
-async fn claim(
+pub async fn claim(
     to: &Destination,
-    with_sha256: bool,
+    checksum: Option<&Checksum>,
     progress: &mut ProgressWriter,
 ) -> Result<Option<SharedPart>, Problem> {
     let mut waits = false;
     loop {
-        let target = to.clone();
+        let (target, checksum) = (to.clone(), checksum.cloned());
         let claim = tokio::task::spawn_blocking(move || {
             if let Destination::File(path) = &target {
                 part::create_directory(path)?;
             }
-            Part::claim(&target, with_sha256)
+            Part::claim(&target, checksum.as_ref())
         });
         match claim
             .await
@@ -378,7 +411,7 @@ mod tests {
         let request = Request {
             url: "https://h/a.iso?x=--to".to_owned(),
             to: "/images/a".to_owned(),
-            sha256: Some("A".repeat(64)),
+            checksum: Some(Checksum::Sha256("A".repeat(64))),
             max_bytes: Some(7),
             deadline: Some(8),
             schemes: vec!["https".to_owned(), "http".to_owned()],
@@ -416,7 +449,11 @@ mod tests {
                 ..request.clone()
             },
             Request {
-                sha256: Some("a".to_owned()),
+                checksum: Some(Checksum::Sha256("a".to_owned())),
+                ..request.clone()
+            },
+            Request {
+                checksum: Some(Checksum::Sha512("a".repeat(64))),
                 ..request.clone()
             },
         ] {

@@ -5,12 +5,13 @@
 //! decided their position.
 
 use crate::api::hex;
-use crate::api::runner::fetch::FetchReason;
+use crate::api::runner::fetch::{Checksum, FetchReason};
 use crate::runner::fetch::answer::Validator;
 use crate::runner::fetch::problem::{Problem, size};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::digest::DynDigest;
+use sha2::{Sha256, Sha512};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -19,6 +20,15 @@ use std::sync::Arc;
 
 /// Interval between saves, in bytes: the maximum loss when the program or the node crashes.
 const SAVE_INTERVAL_BYTES: u64 = 8 << 20;
+
+type Hash = Box<dyn DynDigest + Send>;
+
+fn hash_of(checksum: &Checksum) -> Hash {
+    match checksum {
+        Checksum::Sha256(_) => Box::new(Sha256::default()),
+        Checksum::Sha512(_) => Box::new(Sha512::default()),
+    }
+}
 
 /// The metadata of a partial download: the version of the image, and the number of bytes on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +61,8 @@ pub struct Device {
     pub header_length: usize,
     /// Returns the position.
     pub place: Arc<Place>,
+    /// End of the usable area in bytes. `None` means that of the device.
+    pub end: Option<u64>,
 }
 
 /// The position of the image on a device, by its first bytes.
@@ -62,7 +74,7 @@ pub struct Header<'a> {
     pub bytes: &'a [u8],
     /// Size of the image in bytes, if the server has reported it.
     pub total: Option<u64>,
-    /// Size of the device in bytes.
+    /// End of the usable area of the device in bytes.
     pub device: u64,
 }
 
@@ -79,7 +91,7 @@ impl Destination {
 /// The area of a device that gets the bytes of a download.
 struct Area {
     device: Device,
-    /// Size of the device in bytes.
+    /// End of the usable area in bytes.
     size: u64,
     /// The first bytes, until they decide the position.
     header: Option<Vec<u8>>,
@@ -100,30 +112,31 @@ pub struct Part {
     file: File,
     target: PathBuf,
     area: Option<Area>,
+    is_sparse: bool,
     record: Record,
     written: u64,
-    sum: Option<Sha256>,
+    sum: Option<Hash>,
 }
 
 impl Part {
-    /// Locks the partial download of a file, unless another process has locked it or the file exists. With `with_sha256`, the
-    /// SHA-256 is computed.
-    pub fn claim(destination: &Destination, with_sha256: bool) -> Result<Claim, Problem> {
+    /// Locks the partial download of a file, unless another process has locked it or the file exists. With an expected
+    /// checksum, that of the data is computed.
+    pub fn claim(destination: &Destination, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
         match destination {
-            Destination::File(target) => Self::claim_file(target, with_sha256),
-            Destination::Device(device) => Self::on_device(device, with_sha256),
+            Destination::File(target) => Self::claim_file(target, checksum),
+            Destination::Device(device) => Self::on_device(device, checksum),
         }
     }
 
     /// The partial download on a device. The lock of the metadata's directory is that of the caller.
-    fn on_device(device: &Device, with_sha256: bool) -> Result<Claim, Problem> {
+    fn on_device(device: &Device, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
         let open = || {
             let mut file = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .open(&device.path)?;
             let size = file.seek(SeekFrom::End(0))?;
-            Ok((file, size))
+            Ok((file, device.end.map_or(size, |end| end.min(size))))
         };
         let (file, size) = open().map_err(|error| write_error(&device.path, &error))?;
         Ok(Claim::Locked(Box::new(Self {
@@ -134,13 +147,14 @@ impl Part {
                 size,
                 header: None,
             }),
+            is_sparse: false,
             record: Record::default(),
             written: 0,
-            sum: with_sha256.then(Sha256::new),
+            sum: checksum.map(hash_of),
         })))
     }
 
-    fn claim_file(target: &Path, with_sha256: bool) -> Result<Claim, Problem> {
+    fn claim_file(target: &Path, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
         let problem = |error| write_error(target, &error);
         if let Some(bytes) = existing_size(target)? {
             return Ok(Claim::Complete(bytes));
@@ -183,11 +197,12 @@ impl Part {
             let _ = fs::remove_file(path);
             return Ok(Claim::Complete(bytes));
         }
-        let sum = with_sha256.then(Sha256::new);
+        let sum = checksum.map(hash_of);
         let part = Self {
             file,
             target: target.to_owned(),
             area: None,
+            is_sparse: false,
             record: Record::default(),
             written: 0,
             sum,
@@ -256,7 +271,9 @@ impl Part {
             offset: 0,
         };
         self.written = 0;
-        self.sum = self.sum.take().map(|_| Sha256::new());
+        if let Some(sum) = &mut self.sum {
+            sum.reset();
+        }
         let written = self.write_record();
         let fresh = written.and_then(|()| match &mut self.area {
             Some(area) => {
@@ -325,14 +342,18 @@ impl Part {
             let end = start.saturating_add(bytes.len() as u64);
             if end > area.size {
                 let message = format!(
-                    "the image does not fit on the disk {}, which has {}; use a larger PVC",
+                    "the image does not fit on the disk {}, which has {} for it; use a larger PVC",
                     self.target.display(),
-                    size(area.size)
+                    size(area.size.saturating_sub(self.record.offset))
                 );
                 return Err(Problem::new(FetchReason::TooLarge, message));
             }
         }
-        let written = self.file.write_all(bytes);
+        let is_hole = self.is_sparse && bytes.iter().all(|byte| *byte == 0);
+        let written = match i64::try_from(bytes.len()) {
+            Ok(length) if is_hole => self.file.seek(SeekFrom::Current(length)).map(drop),
+            _ => self.file.write_all(bytes),
+        };
         written.map_err(|error| self.write_error(&error))
     }
 
@@ -366,6 +387,11 @@ impl Part {
         fs::write(&fresh, text)
             .and_then(|()| fs::rename(&fresh, path))
             .inspect_err(|_| _ = fs::remove_file(&fresh))
+    }
+
+    /// Leaves holes in the file for chunks of zeros.
+    pub fn make_sparse(&mut self) {
+        self.is_sparse = self.area.is_none();
     }
 
     /// Path of the metadata, without its ending.
@@ -422,9 +448,9 @@ impl Part {
         Err(Problem::new(FetchReason::RepositoryFull, message))
     }
 
-    /// The SHA-256 of all bytes so far, in lower-case hexadecimal digits. `None` if it is not computed.
+    /// The checksum of all bytes so far, in lower-case hexadecimal digits. `None` if it is not computed.
     pub fn sum(&self) -> Option<String> {
-        Some(hex(&self.sum.clone()?.finalize()))
+        Some(hex(&self.sum.as_ref()?.box_clone().finalize()))
     }
 
     /// Writes all data to the disk and renames the partial download to the target file. On a device, the metadata remain.
@@ -435,6 +461,9 @@ impl Part {
             return self.save();
         }
         let finish = || {
+            if self.is_sparse {
+                self.file.set_len(self.written)?;
+            }
             self.file.sync_all()?;
             fs::rename(part_of(&self.target), &self.target)?;
             for path in [record_of(&self.target), temporary_record_of(&self.target)] {

@@ -1,6 +1,6 @@
 //! (io) Downloads the image in one or more attempts. Each attempt resumes after the bytes of the previous one.
 
-use crate::api::runner::fetch::FetchReason;
+use crate::api::runner::fetch::{Checksum, FetchReason};
 use crate::runner::fetch::address::Address;
 use crate::runner::fetch::answer::{Answer, RangeRequest, Validator};
 use crate::runner::fetch::client::{Client, unreachable};
@@ -76,8 +76,8 @@ pub struct Transfer {
     pub address: Address,
     /// Maximum size of the image.
     pub max_bytes: Option<u64>,
-    /// Expected SHA-256, in lower-case hexadecimal digits.
-    pub sha256: Option<String>,
+    /// Expected checksum, in lower-case hexadecimal digits.
+    pub checksum: Option<Checksum>,
     pub part: SharedPart,
     pub progress: ProgressWriter,
     /// Bytes that this attempt has received.
@@ -94,7 +94,7 @@ impl Transfer {
             client,
             address,
             max_bytes: None,
-            sha256: None,
+            checksum: None,
             part,
             progress,
             received: 0,
@@ -166,7 +166,7 @@ impl Transfer {
             let known = |part: &mut Part| (part.bytes(), part.total(), part.validator().cloned());
             let (bytes, total, validator) = with_part(&self.part, known).await?;
             let offset = if validator.is_some() { bytes } else { 0 };
-            let has_checksum = self.sha256.is_some();
+            let has_checksum = self.checksum.is_some();
             let range = RangeRequest {
                 offset,
                 validator: validator.as_ref(),
@@ -302,10 +302,10 @@ impl Transfer {
             ));
         }
         if let Some((wanted, sum)) = self
-            .sha256
+            .checksum
             .as_ref()
             .zip(sum)
-            .filter(|(wanted, sum)| *wanted != sum)
+            .filter(|(wanted, sum)| wanted.digits() != sum)
         {
             if std::mem::take(&mut self.is_resumed) {
                 tracing::warn!(
@@ -316,9 +316,14 @@ impl Transfer {
                 return Ok(None);
             }
             with_part(&self.part, Part::discard).await?;
+            let name = match wanted {
+                Checksum::Sha256(_) => "SHA-256",
+                Checksum::Sha512(_) => "SHA-512",
+            };
             let message = format!(
-                "{} has the SHA-256 {sum}, but the configured checksum is {wanted}; correct the checksum or the URL",
-                self.address
+                "{} has the {name} {sum}, but the configured checksum is {}; correct the checksum or the URL",
+                self.address,
+                wanted.digits()
             );
             return Err(Problem::new(FetchReason::ChecksumMismatch, message));
         }

@@ -145,11 +145,17 @@ impl FileAccess {
         all
     }
 
-    /// Files of a program that converts the image `from` to the image `to`. It reads nothing else but itself and its libraries.
-    pub fn of_conversion(from: &Path, to: &Path) -> Vec<(PathBuf, Access)> {
+    /// Files of a program that reads its standard input and writes its standard output: itself and its libraries.
+    pub fn of_filter() -> Vec<(PathBuf, Access)> {
         let programs = PROGRAM_DIRS.map(|path| (path.into(), Access::Execute));
         let mut all = Vec::from(programs);
         all.push(("/etc/ld.so.cache".into(), Access::Read));
+        all
+    }
+
+    /// Files of a program that converts the image `from` to the image `to`. It reads nothing else but itself and its libraries.
+    pub fn of_conversion(from: &Path, to: &Path) -> Vec<(PathBuf, Access)> {
+        let mut all = Self::of_filter();
         // The standard input.
         all.push(("/dev/null".into(), Access::Read));
         all.push((from.to_owned(), Access::Read));

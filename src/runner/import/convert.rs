@@ -4,8 +4,8 @@ use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::failure::describe_exit;
 use crate::runner::fetch::ProgressWriter;
 use crate::runner::fetch::problem::Problem;
-use crate::runner::harden::{self, FileAccess};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use crate::runner::harden::FileAccess;
+use crate::runner::import::confined::{self, last_output};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -14,14 +14,11 @@ use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
-use tokio::runtime::Handle;
 
 const PROGRAM: &str = "/usr/bin/qemu-img";
 /// Data that `qemu-img` may allocate. It needs some tens of MiB and the stacks of its threads, and a malicious image could
 /// request more.
 const MEMORY_MAX: u64 = 1 << 30;
-/// The end of `qemu-img`'s output that a message contains, in bytes.
-const OUTPUT_LENGTH_MAX: usize = 500;
 
 /// A qcow2 image.
 #[derive(Clone, Copy, Debug)]
@@ -100,29 +97,12 @@ fn start(from: Source<'_>, to: &Path) -> io::Result<Child> {
         .args(shared)
         .arg(format!("json:{}", from.node()))
         .arg(to)
-        .env_clear()
-        // The messages are compared with those of this locale.
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true);
-    let runtime = Handle::current();
-    let child = harden::run_confined(FileAccess::of_conversion(from.path, to), move |send| {
-        let _context = runtime.enter();
-        let denied = harden::deny_sockets().map_err(io::Error::other);
-        // The command has no code for the time between fork and exec: the library would need a socket for its errors.
-        send(denied.and_then(|()| command.spawn()));
-    })?;
-    let limit = Rlimit {
-        current: Some(MEMORY_MAX),
-        maximum: Some(MEMORY_MAX),
-    };
-    let pid = child.id().and_then(|id| i32::try_from(id).ok());
-    if let Some(pid) = pid.and_then(Pid::from_raw) {
-        prlimit(Some(pid), Resource::Data, limit)?;
-    }
-    Ok(child)
+        .stdin(Stdio::null());
+    confined::start(
+        command,
+        FileAccess::of_conversion(from.path, to),
+        MEMORY_MAX,
+    )
 }
 
 /// Reports the progress that `qemu-img` writes.
@@ -150,21 +130,6 @@ fn last_share(text: &str) -> Option<u32> {
         Some((whole * 100 + hundredths).min(10_000))
     };
     text.rsplit('(').find_map(share)
-}
-
-/// Reads the output to its end, and returns its last bytes.
-async fn last_output(output: Option<impl AsyncRead + Unpin>) -> String {
-    let (mut last, mut buffer) = (Vec::new(), [0; 4096]);
-    let Some(mut output) = output else {
-        return String::new();
-    };
-    while let Ok(length @ 1..) = output.read(&mut buffer).await {
-        last.extend_from_slice(buffer.get(..length).unwrap_or_default());
-        let excess = last.len().saturating_sub(OUTPUT_LENGTH_MAX);
-        last.drain(..excess);
-    }
-    let text = String::from_utf8_lossy(&last);
-    text.trim().replace('\n', "; ")
 }
 
 /// The error for a failed `qemu-img` and the end of its error output.
@@ -260,15 +225,5 @@ mod tests {
         ] {
             assert_eq!(problem_of(status, text).reason, reason, "{text}");
         }
-    }
-
-    #[tokio::test]
-    async fn only_the_end_of_the_output_is_retained() {
-        let output = [vec![b'a'; 10_000], b"\nlast\n".to_vec()].concat();
-        let text = last_output(Some(&output[..])).await;
-        assert!(
-            text.ends_with("a; last") && text.len() <= OUTPUT_LENGTH_MAX + 1,
-            "{text}"
-        );
     }
 }

@@ -3,22 +3,25 @@
 //! ```text
 //! raw    | image …                                     |
 //! qcow2  | disk of the image … | the downloaded file … |
+//! packed | disk of the image … | an unpacked qcow2 … | the downloaded file |
 //! ```
 //!
-//! The downloaded file lies behind the disk of the image, because the pod has no other volume for it. It is overwritten with
-//! zeros after the conversion. The metadata of the download are in the runner data; their key contains the UID of the PVC.
+//! The files lie behind the disk of the image, because the pod has no other volume for them. They are overwritten with zeros after
+//! the conversion. The metadata of the download are in the runner data; their key contains the UID of the PVC.
 
-use crate::api::runner::fetch::FetchReason;
+use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::fetch::problem::{Problem, size};
-use crate::runner::fetch::{self, AddressPolicy, Destination, Device, Header, SharedPart};
+use crate::runner::fetch::{
+    self, AddressPolicy, Destination, Device, Header, ProgressWriter, SharedPart,
+};
 use crate::runner::import::convert::{self, Source};
-use crate::runner::import::image::{HEADER_LENGTH, Image};
-use crate::runner::import::{blocking, problem_of};
+use crate::runner::import::image::{Compression, Format, HEADER_LENGTH, Image};
+use crate::runner::import::{blocking, problem_of, unpack};
 use crate::runner::machine::ImportTarget;
 use rustix::fs::FallocateFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -96,75 +99,107 @@ impl DeviceFiles {
     pub async fn fill(
         &self,
         target: &ImportTarget,
-        arguments: fetch::Arguments,
+        (arguments, format): (fetch::Arguments, Option<Format>),
         policy: AddressPolicy,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
         let recorded = target.clone();
-        let destination = Destination::Device(Device {
-            path: self.device.clone(),
-            metadata: self.data.join(&self.name),
-            header_length: HEADER_LENGTH,
-            place: Arc::new(move |header| {
-                let position = position(&header)?;
-                recorded.record_import(false).map_err(problem_of)?;
-                Ok(position)
-            }),
+        let destination = self.destination("", None, move |header| {
+            let position = match Compression::of(header.bytes) {
+                Some(_) => packed_position(header)?,
+                None => position(header, format)?,
+            };
+            recorded.record_import(false).map_err(problem_of)?;
+            Ok(position)
         });
         let (_, length) = fetch::download(arguments, destination, policy, part).await?;
-        let offset = fetch::offset(part);
+        let downloaded = (fetch::offset(part.get()), length);
         let files = self.clone();
-        let image = blocking(move || files.image(offset)).await?;
-        let Image::Qcow2(bytes) = image else {
-            return Ok(length);
+        let header = blocking(move || files.header(downloaded.0)).await?;
+        let (area, header) = match Compression::of(&header) {
+            Some(compression) => self.unpack(compression, downloaded, format).await?,
+            None => (downloaded, header),
         };
-        tracing::info!("converting the image to a disk of {}", size(bytes));
-        let source = Source {
-            path: &self.device,
-            area: Some((offset, length)),
+        let image = Image::of(&header, format)?;
+        let bytes = match image {
+            Image::Raw => area.1,
+            Image::Qcow2(bytes) => {
+                tracing::info!("converting the image to a disk of {}", size(bytes));
+                let source = Source {
+                    path: &self.device,
+                    area: Some(area),
+                };
+                convert::convert(source, &self.device, bytes).await?;
+                bytes
+            }
         };
-        convert::convert(source, &self.device, bytes).await?;
         let files = self.clone();
         blocking(move || {
             // A process that is killed now has to download the image again.
             files.remove_metadata(false);
-            files.zero(offset, length)
+            let device = OpenOptions::new().write(true).open(&files.device);
+            let zeroed = device.and_then(|device| {
+                for (offset, length) in [area, downloaded] {
+                    // A raw image is the disk.
+                    if offset > 0 {
+                        zero(&device, offset, length)?;
+                    }
+                }
+                device.sync_all()
+            });
+            zeroed.map_err(|error| files.failure(&error))
         })
         .await?;
         Ok(bytes)
     }
 
-    /// The image whose first byte has this position.
-    fn image(&self, offset: u64) -> Result<Image, Problem> {
+    /// Unpacks the downloaded image before its own area. Returns the area of the unpacked image, and its first bytes.
+    async fn unpack(
+        &self,
+        compression: Compression,
+        downloaded: (u64, u64),
+        format: Option<Format>,
+    ) -> Result<((u64, u64), Vec<u8>), Problem> {
+        tracing::info!("unpacking the image");
+        let end = Some(downloaded.0);
+        let destination =
+            self.destination(".unpacked", end, move |header| position(header, format));
+        let mut progress = ProgressWriter::new(Phase::Conversion);
+        let part = fetch::claim(&destination, None, &mut progress).await?;
+        let part = part.ok_or_else(|| self.failure(&io::ErrorKind::AlreadyExists.into()))?;
+        let source = Source {
+            path: &self.device,
+            area: Some(downloaded),
+        };
+        let length = unpack::unpack(compression, source, &part).await?;
+        let (files, offset) = (self.clone(), fetch::offset(Some(&part)));
+        let header = blocking(move || files.header(offset)).await?;
+        Ok(((offset, length), header))
+    }
+
+    fn destination(
+        &self,
+        ending: &str,
+        end: Option<u64>,
+        place: impl Fn(&Header<'_>) -> Result<u64, Problem> + Send + Sync + 'static,
+    ) -> Destination {
+        Destination::Device(Device {
+            path: self.device.clone(),
+            metadata: self.data.join(format!("{}{ending}", self.name)),
+            header_length: HEADER_LENGTH,
+            place: Arc::new(move |header| place(&header)),
+            end,
+        })
+    }
+
+    /// The first bytes of the image with this position.
+    fn header(&self, offset: u64) -> Result<Vec<u8>, Problem> {
         let mut header = vec![0; HEADER_LENGTH];
         let device = File::open(&self.device);
         let read = device.and_then(|device| device.read_at(&mut header, offset));
         let length = read.map_err(|error| self.failure(&error))?;
-        Image::of(header.get(..length).unwrap_or_default())
-    }
-
-    /// Overwrites the area with zeros, and writes all data to the volume.
-    fn zero(&self, offset: u64, length: u64) -> Result<(), Problem> {
-        let zero = || {
-            let mut device = OpenOptions::new().write(true).open(&self.device)?;
-            let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-            let aligned = length.next_multiple_of(4096).min(self.rest(offset));
-            if rustix::fs::fallocate(&device, flags, offset, aligned).is_err() {
-                device.seek(SeekFrom::Start(offset))?;
-                let zeros = io::repeat(0).take(length);
-                io::copy(
-                    &mut io::BufReader::with_capacity(1 << 18, zeros),
-                    &mut device,
-                )?;
-                device.flush()?;
-            }
-            device.sync_all()
-        };
-        zero().map_err(|error| self.failure(&error))
-    }
-
-    fn rest(&self, offset: u64) -> u64 {
-        self.size().unwrap_or_default().saturating_sub(offset)
+        header.truncate(length);
+        Ok(header)
     }
 
     fn failure(&self, error: &io::Error) -> Problem {
@@ -183,10 +218,53 @@ impl DeviceFiles {
     }
 }
 
+/// Overwrites the area with zeros.
+fn zero(device: &File, offset: u64, length: u64) -> io::Result<()> {
+    const BLOCK: u64 = 4096;
+    let write = |from: u64, to: u64| {
+        let mut device = device;
+        device.seek(SeekFrom::Start(from))?;
+        let zeros = io::repeat(0).take(to.saturating_sub(from));
+        let mut zeros = io::BufReader::with_capacity(1 << 18, zeros);
+        io::copy(&mut zeros, &mut device).map(drop)
+    };
+    // A device zeros whole blocks only.
+    let end = offset.saturating_add(length);
+    let (first, last) = (
+        offset.next_multiple_of(BLOCK).min(end),
+        (end - end % BLOCK).max(offset),
+    );
+    let flags = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    if first >= last
+        || rustix::fs::fallocate(device, flags, first, last.saturating_sub(first)).is_err()
+    {
+        return write(offset, end);
+    }
+    write(offset, first)?;
+    write(last, end)
+}
+
+/// The position of a compressed image, which ends where the device ends.
+fn packed_position(header: &Header<'_>) -> Result<u64, Problem> {
+    let Some(total) = header.total else {
+        let message = "the server does not report the size of the compressed image (Content-Length), which an import onto a disk with \
+            volumeMode Block needs; use another server, or publish the image without compression";
+        return Err(Problem::new(FetchReason::ServerRefused, message));
+    };
+    header.device.checked_sub(total).ok_or_else(|| {
+        let message = format!(
+            "the compressed image has {}; the volume has {}; use a PVC with space for the disk of the image, too",
+            size(total),
+            size(header.device)
+        );
+        Problem::new(FetchReason::TooLarge, message)
+    })
+}
+
 /// The position of the image on the device.
-fn position(header: &Header<'_>) -> Result<u64, Problem> {
+fn position(header: &Header<'_>, format: Option<Format>) -> Result<u64, Problem> {
     let total = header.total.unwrap_or(0);
-    let (disk, position) = match Image::of(header.bytes)? {
+    let (disk, position) = match Image::of(header.bytes, format)? {
         Image::Raw => (total, 0),
         Image::Qcow2(bytes) => (bytes, bytes.next_multiple_of(MIB)),
     };

@@ -3,6 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `FILE.KEY.download`, `FILE.KEY.download.part*` | the downloaded image; KEY is that of URL and checksum, so that two images never mix |
+//! | `FILE.KEY.download.unpacked`, `FILE.KEY.download.unpacked.part*` | the unpacked image |
 //! | `FILE.import` | the converted image |
 
 use crate::api::runner::fetch::FetchReason;
@@ -23,6 +24,8 @@ pub struct DiskFiles {
     disk: PathBuf,
     /// The downloaded image.
     pub download: PathBuf,
+    /// The unpacked image, if the downloaded one is compressed.
+    pub unpacked: PathBuf,
     /// The converted image, until it becomes the image file.
     pub converted: PathBuf,
 }
@@ -38,6 +41,7 @@ impl DiskFiles {
         Self {
             disk: disk.to_owned(),
             download: with_ending(&format!(".{key}.download")),
+            unpacked: with_ending(&format!(".{key}.download.unpacked")),
             converted: with_ending(".import"),
         }
     }
@@ -47,11 +51,11 @@ impl DiskFiles {
         &self.disk
     }
 
-    /// The first bytes of the downloaded image.
-    pub fn header(&self) -> Result<Vec<u8>, Problem> {
+    /// The first bytes of an image.
+    pub fn header(&self, image: &Path) -> Result<Vec<u8>, Problem> {
         let mut header = Vec::with_capacity(HEADER_LENGTH);
         let length = u64::try_from(HEADER_LENGTH).unwrap_or(u64::MAX);
-        let file = File::open(&self.download);
+        let file = File::open(image);
         let read = file.and_then(|file| file.take(length).read_to_end(&mut header));
         read.map_err(|error| self.failure(&error))?;
         Ok(header)
@@ -160,7 +164,7 @@ fn is_download(ending: &str) -> bool {
     let parts = ending.strip_prefix('.').and_then(|it| it.split_once('.'));
     parts.is_some_and(|(key, file)| {
         let is_key = key.len() == 16 && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_key && (file == "download" || file.starts_with("download.part"))
+        is_key && (file == "download" || file.starts_with("download."))
     })
 }
 

@@ -17,18 +17,71 @@ const BOOT_LABEL: &[u8] = &[0x55, 0xaa];
 const QCOW2_LABEL: &[u8] = b"QFI\xfb";
 
 /// Other formats: offset, label, name, and the command that makes an image for this program.
-const OTHERS: [(usize, &[u8], &str, &str); 9] = [
+const OTHERS: [(usize, &[u8], &str, &str); 6] = [
     (0, b"KDMV", "a vmdk image", CONVERT),
     (0, b"# Disk DescriptorFile", "a vmdk image", CONVERT),
     (0, b"vhdxfile", "a vhdx image", CONVERT),
     (0, b"conectix", "a vhd image", CONVERT),
     (0x40, &[0x7f, 0x10, 0xda, 0xbe], "a vdi image", CONVERT),
-    (0, &[0x1f, 0x8b], "a gzip file", "gunzip"),
-    (0, b"\xfd7zXZ\0", "an xz file", "unxz"),
-    (0, &[0x28, 0xb5, 0x2f, 0xfd], "a zstd file", "unzstd"),
     (0, b"PK\x03\x04", "a zip file", "unzip"),
 ];
 const CONVERT: &str = "qemu-img convert -O qcow2";
+
+const COMPRESSIONS: [(&[u8], Compression); 3] = [
+    (&[0x1f, 0x8b], Compression::Gzip),
+    (b"\xfd7zXZ\0", Compression::Xz),
+    (&[0x28, 0xb5, 0x2f, 0xfd], Compression::Zstd),
+];
+
+/// The format of an image that the user names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The bytes of the disk, whatever they are.
+    Raw,
+    /// An image of QEMU.
+    Qcow2,
+}
+
+/// The program that has compressed an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Compression {
+    Gzip,
+    Xz,
+    Zstd,
+}
+
+impl Compression {
+    /// The compression with these first bytes.
+    pub fn of(header: &[u8]) -> Option<Self> {
+        let mut known = COMPRESSIONS.iter();
+        let found = known.find(|(label, _)| header.starts_with(label));
+        found.map(|(_, compression)| *compression)
+    }
+
+    /// Name of the program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Xz => "xz",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// Path of the program in the image of the runner.
+    pub fn program(self) -> String {
+        format!("/usr/bin/{}", self.name())
+    }
+
+    /// The arguments that unpack the standard input to the standard output, with at most 128 MiB of memory.
+    pub fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Gzip => &["-dc"],
+            Self::Xz => &["-dc", "--threads=1", "--memlimit-decompress=128MiB"],
+            Self::Zstd => &["-dcq", "--memory=128MiB"],
+        }
+    }
+}
 
 /// An image that can be imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +93,14 @@ pub enum Image {
 }
 
 impl Image {
-    /// The image with these first bytes.
+    /// The image with these first bytes, which has the named format.
     ///
     /// # Errors
     /// The format is another one, or a feature of the image is refused.
-    pub fn of(header: &[u8]) -> Result<Self, Problem> {
+    pub fn of(header: &[u8], format: Option<Format>) -> Result<Self, Problem> {
+        if format == Some(Format::Raw) {
+            return Ok(Self::Raw);
+        }
         let has = |offset: usize, label: &[u8]| {
             let rest = header.get(offset..).unwrap_or_default();
             rest.starts_with(label)
@@ -54,6 +110,16 @@ impl Image {
                 Problem::new(FetchReason::ImageRefused, format!("the qcow2 image {why}"))
             })?;
             return Ok(Self::Qcow2(size));
+        }
+        if format == Some(Format::Qcow2) {
+            let message = "the file is not in the format qcow2, which the VM names; correct or remove the field format";
+            return Err(Problem::new(FetchReason::FormatNotSupported, message));
+        }
+        if let Some(compression) = Compression::of(header) {
+            let name = compression.name();
+            let message =
+                format!("the image is compressed twice; publish it without the inner {name}");
+            return Err(Problem::new(FetchReason::FormatNotSupported, message));
         }
         let other = OTHERS
             .iter()
@@ -139,7 +205,7 @@ pub mod fuzzing {
     pub fn check_image(header: &[u8]) {
         let is_qcow2 = header.starts_with(QCOW2_LABEL);
         let field = |from: usize, to: usize| header.get(from..to).unwrap_or_default();
-        match Image::of(header) {
+        match Image::of(header, None) {
             Ok(Image::Qcow2(size)) => {
                 assert!(is_qcow2 && size > 0);
                 let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
@@ -171,20 +237,20 @@ mod tests {
     }
 
     fn refusal(header: &[u8]) -> (FetchReason, String) {
-        let problem = Image::of(header).unwrap_err();
+        let problem = Image::of(header, None).unwrap_err();
         (problem.reason, problem.message)
     }
 
     #[test]
     fn the_header_decides_and_images_that_read_other_files_are_refused() {
-        assert_eq!(Image::of(&qcow2(&[])), Ok(Image::Qcow2(1 << 24)));
+        assert_eq!(Image::of(&qcow2(&[]), None), Ok(Image::Qcow2(1 << 24)));
         // Version 2, dirty, zstd and extended L2 entries.
         assert_eq!(
-            Image::of(&qcow2(&[(7, 2), (79, 0b10)])),
+            Image::of(&qcow2(&[(7, 2), (79, 0b10)]), None),
             Ok(Image::Qcow2(1 << 24))
         );
         assert_eq!(
-            Image::of(&qcow2(&[(79, 0b11001)])),
+            Image::of(&qcow2(&[(79, 0b11001)]), None),
             Ok(Image::Qcow2(1 << 24))
         );
         for (change, part) in [
@@ -205,9 +271,9 @@ mod tests {
         }
         let mut boot = vec![0; 512];
         boot[BOOT_OFFSET..].copy_from_slice(BOOT_LABEL);
-        assert_eq!(Image::of(&boot), Ok(Image::Raw));
+        assert_eq!(Image::of(&boot, None), Ok(Image::Raw));
         let iso = [vec![0; ISO_OFFSET], ISO_LABEL.to_vec()].concat();
-        assert_eq!(Image::of(&iso), Ok(Image::Raw));
+        assert_eq!(Image::of(&iso, None), Ok(Image::Raw));
         for (offset, label, name, command) in OTHERS {
             let (reason, message) = refusal(&[vec![0; offset], label.to_vec()].concat());
             assert_eq!(reason, FetchReason::FormatNotSupported);
@@ -216,6 +282,12 @@ mod tests {
                 "{message}"
             );
         }
+        for (label, compression) in COMPRESSIONS {
+            assert_eq!(Compression::of(label), Some(compression));
+            assert_eq!(refusal(label).0, FetchReason::FormatNotSupported);
+        }
+        assert_eq!(Image::of(b"<!", Some(Format::Raw)), Ok(Image::Raw));
+        assert!(Image::of(&boot, Some(Format::Qcow2)).is_err());
         let (reason, message) = refusal(b"<!DOCTYPE html>");
         assert_eq!(reason, FetchReason::FormatNotSupported);
         assert!(message.contains("web page"), "{message}");

@@ -11,27 +11,31 @@
 //! The lock of the runner data is held for the whole run. No other lock is needed: only starts and imports of this VM write to
 //! its disks, and both take that lock.
 
+mod confined;
 mod convert;
 mod device;
 mod files;
 mod image;
+mod unpack;
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub use image::fuzzing::check_image;
 
-use crate::api::runner::fetch::{FetchOutcome, FetchReason};
+use crate::api::runner::fetch::{FetchOutcome, FetchReason, Phase};
 use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::EndReason;
 use crate::runner::failure::Failure;
 use crate::runner::fetch::problem::{Problem, size, task_failure};
-use crate::runner::fetch::{self, AddressPolicy, Destination, SharedPart, existing_size};
+use crate::runner::fetch::{
+    self, AddressPolicy, Destination, Part, ProgressWriter, SharedPart, existing_size, with_part,
+};
 use crate::runner::harden::Access;
 use crate::runner::machine::{self, Contents, DirectoryLocks, ImportDecision, ImportTarget};
 use crate::runner::start;
 use convert::Source;
 use device::DeviceFiles;
 use files::DiskFiles;
-use image::Image;
+use image::{Compression, Format, Image};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -43,6 +47,9 @@ pub struct Arguments {
     /// Directory of the runner data of the VM, which record the import.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Format of the image. Default: that of its first bytes.
+    #[arg(long)]
+    format: Option<Format>,
     /// `--to` is the image file or the block device of the disk. A disk with contents is not changed. `--deadline` limits the download only.
     #[command(flatten)]
     fetch: fetch::Arguments,
@@ -78,7 +85,11 @@ async fn locked_import(
     policy: AddressPolicy,
     part: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
-    let Arguments { data, fetch } = arguments;
+    let Arguments {
+        data,
+        format,
+        fetch,
+    } = arguments;
     let disk = fetch.target().to_owned();
     let mut locks = DirectoryLocks::default();
     let locked = locks.acquire(&data, "--data").await;
@@ -100,7 +111,7 @@ async fn locked_import(
         lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
             return Err(problem_of(target.lost(lost)));
         }
-        ImportDecision::Import => match disk.fill(&target, fetch, policy, part).await {
+        ImportDecision::Import => match disk.fill(&target, (fetch, format), policy, part).await {
             Ok(bytes) => (FetchReason::Fetched, bytes),
             Err(problem) => {
                 disk.clean_up(&target, &problem).await;
@@ -161,18 +172,18 @@ impl Disk {
     async fn fill(
         &self,
         target: &ImportTarget,
-        arguments: fetch::Arguments,
+        (arguments, format): (fetch::Arguments, Option<Format>),
         policy: AddressPolicy,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
         match self {
             Self::File(files) => {
                 record(target, |target| target.record_import(false)).await?;
-                fill_file(files, arguments, policy, part).await
+                fill_file(files, (arguments, format), policy, part).await
             }
             Self::Device(device) => {
                 device.remove_metadata(true);
-                device.fill(target, arguments, policy, part).await
+                device.fill(target, (arguments, format), policy, part).await
             }
         }
     }
@@ -224,7 +235,7 @@ async fn record(
 
 async fn fill_file(
     files: &DiskFiles,
-    arguments: fetch::Arguments,
+    (arguments, format): (fetch::Arguments, Option<Format>),
     policy: AddressPolicy,
     part: &OnceLock<SharedPart>,
 ) -> Result<u64, Problem> {
@@ -237,9 +248,15 @@ async fn fill_file(
     let download = files.download.clone();
     let destination = Destination::File(download.clone());
     fetch::download(arguments, destination, policy, part).await?;
-    let checked = files.clone();
+    let packed = files.clone();
+    let compression = blocking(move || Ok(Compression::of(&packed.header(&packed.download)?)));
+    let source = match compression.await? {
+        Some(compression) => unpack_file(compression, files).await?,
+        None => download,
+    };
+    let (checked, path) = (files.clone(), source.clone());
     let image = blocking(move || {
-        let image = Image::of(&checked.header()?)?;
+        let image = Image::of(&checked.header(&path)?, format)?;
         if let Image::Qcow2(bytes) = image {
             checked.check_volume(bytes)?;
             checked.create_converted()?;
@@ -247,11 +264,11 @@ async fn fill_file(
         Ok(image)
     });
     let complete = match image.await? {
-        Image::Raw => download,
+        Image::Raw => source,
         Image::Qcow2(bytes) => {
             tracing::info!("converting the image to a disk of {}", size(bytes));
             let source = Source {
-                path: &download,
+                path: &source,
                 area: None,
             };
             convert::convert(source, &files.converted, bytes).await?;
@@ -266,6 +283,31 @@ async fn fill_file(
     })
     .await
     .map(Option::unwrap_or_default)
+}
+
+/// Unpacks the downloaded file beside it. Returns the path of the unpacked image.
+async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<PathBuf, Problem> {
+    let path = files.unpacked.clone();
+    let mut progress = ProgressWriter::new(Phase::Conversion);
+    let destination = Destination::File(path.clone());
+    let Some(part) = fetch::claim(&destination, None, &mut progress).await? else {
+        return Ok(path);
+    };
+    tracing::info!("unpacking the image");
+    with_part(&part, Part::make_sparse).await?;
+    let source = Source {
+        path: &files.download,
+        area: None,
+    };
+    match unpack::unpack(compression, source, &part).await {
+        Err(problem) if problem.reason == FetchReason::RepositoryFull => {
+            let message = format!(
+                "the unpacked image does not fit on the volume beside the downloaded file; use a larger PVC ({problem})"
+            );
+            Err(Problem::new(FetchReason::TooLarge, message))
+        }
+        unpacked => unpacked.map(|_| path),
+    }
 }
 
 /// Runs `work` in a thread that may wait for a volume, so that a signal is handled at once.

@@ -1,7 +1,8 @@
 use super::*;
-use crate::api::runner::fetch::{ImportRequest, Request};
+use crate::api::runner::fetch::{Checksum, ImportRequest, Request};
 use crate::api::runner::identity::ClaimIdentity;
 use clap::Parser;
+use sha2::{Digest, Sha512};
 use std::fs;
 use support::web::{Reply, Web};
 
@@ -35,10 +36,11 @@ impl Vm {
     fn request(&self, url: &str) -> ImportRequest {
         ImportRequest {
             data: self.0.path().join("data").display().to_string(),
+            format: None,
             fetch: Request {
                 url: url.to_owned(),
                 to: self.disk().display().to_string(),
-                sha256: None,
+                checksum: None,
                 max_bytes: Some(1 << 20),
                 deadline: Some(60),
                 schemes: vec!["http".to_owned()],
@@ -231,4 +233,26 @@ async fn a_second_import_does_not_touch_locked_runner_data() {
     );
     assert!(vm.files().is_empty());
     assert_eq!(fs::read_dir(vm.0.path().join("data")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn the_checksum_and_the_format_of_the_user_count() {
+    let (vm, web) = (Vm::new(), server(b"no disk image".to_vec()));
+    let end = async |checksum: String, format: &str| {
+        let mut request = vm.request(&web.url("/a"));
+        request.fetch.checksum = Checksum::parse(&checksum);
+        request.format = Some(format.to_owned());
+        let pod = PodIdentity::default();
+        let outcome = import(parsed(&request), pod, AddressPolicy::Unrestricted).await;
+        (outcome.reason, outcome.message)
+    };
+    let sum = crate::api::hex(&Sha512::digest(b"no disk image"));
+    let (reason, message) = end(format!("sha512:{}", "0".repeat(128)), "raw").await;
+    assert_eq!(reason, FetchReason::ChecksumMismatch);
+    assert!(message.contains(&sum), "{message}");
+    let (reason, _) = end(format!("sha512:{sum}"), "qcow2").await;
+    assert_eq!(reason, FetchReason::FormatNotSupported);
+    let (reason, message) = end(format!("sha512:{sum}"), "raw").await;
+    assert_eq!(reason, FetchReason::Fetched, "{message}");
+    assert_eq!(fs::read(vm.disk()).unwrap(), b"no disk image");
 }

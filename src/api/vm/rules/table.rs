@@ -407,6 +407,16 @@ pub const RULES: &[Rule] = &[
         "is not a URL that can be downloaded; use http:// or https://, and a host without user and password",
     ),
     value(
+        "spec.vm.disks[].source.http.checksum",
+        "self.matches(r'^(sha256:[0-9A-Fa-f]{64}|sha512:[0-9A-Fa-f]{128})$')",
+        "must be a checksum, written as sha256: and 64 hexadecimal digits, or sha512: and 128",
+    ),
+    value(
+        "spec.vm.disks[].source.http.secretName",
+        DNS_NAME,
+        DNS_NAME_MESSAGE,
+    ),
+    value(
         "spec.vm.disks[].bootindex",
         "self >= 0 && self <= 2147483647",
         "must be a position in the boot order from 0 to 2147483647; omit the field for no position",
@@ -588,6 +598,8 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.disks[].cdrom.checksum", Limit::Length(71)),
     ("spec.vm.disks[].cdrom.image", Limit::Length(4096)),
     ("spec.vm.disks[].source.http.url", Limit::Length(2048)),
+    ("spec.vm.disks[].source.http.checksum", Limit::Length(135)),
+    ("spec.vm.disks[].source.http.secretName", Limit::Length(253)),
     (
         "spec.vm.disks[].volumeClaimTemplate.metadata.name",
         Limit::Length(64),

@@ -1,7 +1,7 @@
 //! (pure) The download pod of a CD image. It is as restricted as the pod of a VM, has no service account, and is the only pod that
 //! can write to the image repository.
 
-use crate::api::runner::fetch::{Request, shown};
+use crate::api::runner::fetch::{Checksum, Request, shown};
 use crate::api::vm::names;
 use crate::controllers::vm::fetch::Attempt;
 use crate::controllers::vm::images::RemoteImage;
@@ -73,7 +73,11 @@ fn container(
     settings: &settings::Reconciler,
 ) -> Container {
     let fetch = &settings.image_repository.fetch;
-    let request = fetch_request(&remote.url, remote.path(), remote.sha256.clone(), fetch);
+    let request = fetch_request(&remote.url, remote.path(), fetch);
+    let request = Request {
+        checksum: remote.sha256.clone().map(Checksum::Sha256),
+        ..request
+    };
     let arguments = request.arguments();
     Container {
         name: remote.pod_name(),
@@ -102,17 +106,12 @@ pub(super) fn proxies(fetch: &FetchSettings) -> Option<Vec<EnvFromSource>> {
 }
 
 /// The download of that URL with the configured limits.
-pub(super) fn fetch_request(
-    url: &str,
-    to: String,
-    sha256: Option<String>,
-    fetch: &FetchSettings,
-) -> Request {
+pub(super) fn fetch_request(url: &str, to: String, fetch: &FetchSettings) -> Request {
     let authorities = fetch.authorities.config_map.as_ref();
     Request {
         url: url.to_owned(),
         to,
-        sha256,
+        checksum: None,
         max_bytes: Some(fetch.max_size.0),
         deadline: Some(fetch.deadline),
         schemes: fetch.schemes.clone(),

@@ -3,7 +3,7 @@
 //! It has the name, the PVCs, the requests and the placement of the VM's pod, so that it runs where the VM can run. It keeps the VM's labels,
 //! so that NetworkPolicies hold. It has no token, no rights for taps, and is never ready.
 
-use crate::api::runner::fetch::{ImportRequest, Request};
+use crate::api::runner::fetch::{Checksum, ENV_PASSWORD, ENV_USERNAME, ImportRequest, Request};
 use crate::api::vm::names;
 use crate::controllers::vm::objects::download_pod::{
     GRACE_PERIOD_SECONDS, authority_volumes, environment, fetch_request, literal, proxies,
@@ -12,7 +12,8 @@ use crate::controllers::vm::objects::pod::{self, pod_security, restricted};
 use crate::controllers::vm::objects::volumes::import_volumes;
 use crate::controllers::vm::plan::{ImportPlan, Plan, Rights};
 use k8s_openapi::api::core::v1::{
-    Container, Pod, PodReadinessGate, ResourceRequirements, VolumeDevice,
+    Container, EnvVar, EnvVarSource, Pod, PodReadinessGate, ResourceRequirements,
+    SecretKeySelector, VolumeDevice,
 };
 use kube::ResourceExt;
 
@@ -53,7 +54,7 @@ pub(super) fn build(plan: &Plan, import: &ImportPlan) -> Pod {
         args: Some(arguments(import)),
         resources: Some(resources(plan)),
         security_context: Some(restricted()),
-        env: environment(fetch),
+        env: with_credentials(environment(fetch), import),
         env_from: proxies(fetch),
         volume_mounts: Some(mounts),
         volume_devices: import.directory.is_none().then(|| {
@@ -74,11 +75,36 @@ fn arguments(import: &ImportPlan) -> Vec<String> {
         fetch: Request {
             // The volume of the disk is the limit.
             max_bytes: None,
-            ..fetch_request(&import.url, import.to.clone(), None, fetch)
+            checksum: import.source.checksum.as_deref().and_then(Checksum::parse),
+            ..fetch_request(&import.source.url, import.to.clone(), fetch)
         },
         data: names::DATA_DIR.to_owned(),
+        format: import.source.format.map(|it| it.as_str().to_owned()),
     };
     request.arguments().iter().map(|it| literal(it)).collect()
+}
+
+/// The variables with those of the Secret for the server. The kubelet reads the Secret, and the pod waits while it is missing.
+fn with_credentials(variables: Option<Vec<EnvVar>>, import: &ImportPlan) -> Option<Vec<EnvVar>> {
+    let Some(secret) = &import.source.secret_name else {
+        return variables;
+    };
+    let from_secret = |(name, key): (&str, &str)| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            secret_key_ref: Some(SecretKeySelector {
+                name: secret.clone(),
+                key: key.to_owned(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let credentials = [(ENV_USERNAME, "username"), (ENV_PASSWORD, "password")];
+    let mut variables = variables.unwrap_or_default();
+    variables.extend(credentials.map(from_secret));
+    Some(variables)
 }
 
 /// The requests of the VM, without the device for taps.

@@ -1,5 +1,6 @@
 //! (pure) The import of an image onto a disk.
 
+use crate::api::vm::HttpSource;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::import;
 use crate::controllers::vm::observe::Observed;
@@ -17,8 +18,8 @@ pub struct ImportPlan {
     pub volume: String,
     /// Path of the image file or of the block device.
     pub to: String,
-    /// URL of the image.
-    pub url: String,
+    /// The image.
+    pub source: HttpSource,
     /// Image, proxies, authorities and limits of the import pod.
     pub settings: Box<settings::Reconciler>,
 }
@@ -38,7 +39,7 @@ pub(super) fn import(
     let Some(disk) = disks.iter().find(|disk| disk.claim == due.claim) else {
         return Ok(None);
     };
-    let url = due.source.url.clone();
+    let url = &due.source.url;
     let allowed = &settings.image_repository.fetch.schemes;
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     if !allowed.iter().any(|it| it.eq_ignore_ascii_case(scheme)) {
@@ -59,7 +60,7 @@ pub(super) fn import(
         volume: disk.name.clone(),
         directory: (disk.place != Place::Device).then(|| disk.directory()),
         to: disk.path(),
-        url,
+        source: due.source.clone(),
         settings: Box::new(settings.clone()),
     }))
 }

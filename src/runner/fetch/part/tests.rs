@@ -1,15 +1,20 @@
 use super::*;
+use sha2::Digest;
 
 /// The locked part. A child process of another test can have the descriptor of the lock between its fork and its exec.
-fn ours(target: &Path, with_sha256: bool) -> Box<Part> {
+fn ours(target: &Path, with_checksum: bool) -> Box<Part> {
     for _ in 0..1000 {
-        match Part::claim(&file(target), with_sha256).unwrap() {
+        match Part::claim(&file(target), checksum(with_checksum).as_ref()).unwrap() {
             Claim::Locked(part) => return part,
             Claim::Complete(_) => panic!("the part is complete"),
             Claim::LockedByOther(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
         }
     }
     panic!("another process has locked the part");
+}
+
+fn checksum(exists: bool) -> Option<Checksum> {
+    exists.then(|| Checksum::Sha256(String::new()))
 }
 
 fn file(path: &Path) -> Destination {
@@ -49,7 +54,7 @@ fn a_part_is_gone_on_with_as_far_as_it_was_on_the_disk() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(matches!(
-        Part::claim(&file(&target), false).unwrap(),
+        Part::claim(&file(&target), None).unwrap(),
         Claim::Complete(10)
     ));
 }
@@ -85,12 +90,12 @@ fn a_part_has_one_writer() {
     part.begin(None, None).unwrap();
     part.write(b"012").unwrap();
     assert!(matches!(
-        Part::claim(&file(&target), false).unwrap(),
+        Part::claim(&file(&target), None).unwrap(),
         Claim::LockedByOther(3)
     ));
     part.finish().unwrap();
     assert!(matches!(
-        Part::claim(&file(&target), false).unwrap(),
+        Part::claim(&file(&target), None).unwrap(),
         Claim::Complete(3)
     ));
 }
@@ -98,7 +103,7 @@ fn a_part_has_one_writer() {
 #[test]
 fn a_link_or_a_folder_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
-    let reason = |name: &str| match Part::claim(&file(&dir.path().join(name)), false) {
+    let reason = |name: &str| match Part::claim(&file(&dir.path().join(name)), None) {
         Ok(_) => panic!("claimed"),
         Err(problem) => problem.reason,
     };
@@ -119,6 +124,7 @@ fn device(path: &Path, metadata: PathBuf) -> Destination {
         metadata,
         header_length: 4,
         place: Arc::new(place),
+        end: None,
     })
 }
 
@@ -128,7 +134,7 @@ fn the_first_bytes_decide_the_position_on_a_device() {
     let path = dir.path().join("device");
     fs::write(&path, [9; 16]).unwrap();
     let destination = device(&path, dir.path().join("metadata"));
-    let claim = || match Part::claim(&destination, true).unwrap() {
+    let claim = || match Part::claim(&destination, checksum(true).as_ref()).unwrap() {
         Claim::Locked(mut part) => {
             part.resume().unwrap();
             part

@@ -67,6 +67,23 @@ pub fn cases() -> Vec<Case> {
             ]),
         ),
         case(
+            "spec.vm.disks[].source.http.checksum",
+            "must be a checksum",
+            json!([checksum, format!("sha512:{}", "A".repeat(128))]),
+            json!([
+                "",
+                "sha256:abc",
+                format!("sha512:{}", "a".repeat(64)),
+                format!("sha256:{}", "g".repeat(64))
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].source.http.secretName",
+            "object name",
+            json!(["images", "a.b-1"]),
+            json!(["", "Images", "a/b"]),
+        ),
+        case(
             "spec.vm.disks[].bootindex",
             "boot order",
             json!([0, 2_147_483_647]),

@@ -256,6 +256,10 @@ fn from_secret(part: &str) -> Value {
 
 pub fn changes() -> Vec<Change> {
     let claim = json!({"vm": {"disks": [{"volumeClaimTemplate": {"metadata": {"name": "a"}}}]}});
+    let imported = json!({"vm": {"disks": [{
+        "volumeClaimTemplate": {"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}},
+        "source": {"http": {"url": "https://example.org/a.qcow2"}},
+    }]}});
     let image = json!({"image": {"repository": "r", "path": "p", "version": "1"}});
     let forward =
         json!({"vm": {"networks": [{"user": {"forward": [{"port": 2222, "guestPort": 22}]}}]}});
@@ -437,14 +441,35 @@ pub fn changes() -> Vec<Change> {
             )
         },
         Change {
-            with: json!({"vm": {"disks": [{
-                "volumeClaimTemplate": {"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}},
-                "source": {"http": {"url": "https://example.org/a.qcow2"}},
-            }]}}),
+            with: imported.clone(),
             ..change(
                 "spec.vm.disks[].source.http.url",
                 json!("https://example.org/b.qcow2"),
                 &["/pod/spec/containers/0/args/2"],
+            )
+        },
+        Change {
+            with: imported.clone(),
+            ..change(
+                "spec.vm.disks[].source.http.checksum",
+                json!(format!("sha512:{}", "0".repeat(128))),
+                &["/pod/spec/containers/0/args/4"],
+            )
+        },
+        Change {
+            with: imported.clone(),
+            ..change(
+                "spec.vm.disks[].source.http.format",
+                json!("raw"),
+                &["/pod/spec/containers/0/args/2"],
+            )
+        },
+        Change {
+            with: imported,
+            ..change(
+                "spec.vm.disks[].source.http.secretName",
+                json!("images"),
+                &["/pod/spec/containers/0/env/0/valueFrom/secretKeyRef/name"],
             )
         },
         Change {
