@@ -6,6 +6,7 @@
 //! | `pools` (pure) | pools and assignments as the console stores them |
 //! | `assignments` (pure) | the VMs that users have by pools |
 //! | `view` (pure) | VMs as the console stores and shows them |
+//! | `history` (pure) | totals of all VMs over the last day |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `oidc`, `https` | logins by providers of OpenID Connect |
 //! | `live` | the list of VMs on one page, by WebSocket |
@@ -19,6 +20,7 @@
 //! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
 
 mod assignments;
+mod history;
 mod http;
 mod https;
 mod keys;
@@ -40,6 +42,7 @@ pub use server::serve;
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::follow;
 use crate::k8s::key::ObjectKey;
+use crate::k8s::registry::Stored;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
@@ -47,6 +50,7 @@ use crate::k8s::watch::{NamespacedObject, Namespaces};
 use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::assignments::Pools;
+use crate::web::history::{History, Sample};
 use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
@@ -94,6 +98,7 @@ pub struct Console {
     /// Each VM is a group of its own.
     vms: Arc<Cache<VmView>>,
     changes: broadcast::Sender<Change>,
+    history: History,
     pools: Pools,
     /// Changes when a pool or an assignment does.
     pools_changed: watch::Sender<()>,
@@ -121,6 +126,7 @@ impl Console {
                 assignments: Arc::new(Cache::new(|it| Some(ObjectKey::of(it)))),
             },
             pools_changed: watch::Sender::new(()),
+            history: History::default(),
             namespace,
             settings,
             authorities: authorities.into(),
@@ -165,6 +171,16 @@ impl Console {
             self.keys.clone(),
         );
         tasks.spawn("key of the console".to_owned(), keys);
+        let console = self.clone();
+        tasks.spawn("history of totals".to_owned(), async move {
+            console.vms.ready().await;
+            let mut times = tokio::time::interval(history::INTERVAL);
+            loop {
+                times.tick().await;
+                let time = (console.cluster.now)().as_second();
+                console.history.add(Sample::of(&console.all_vms(), time));
+            }
+        });
         let console = self.clone();
         tasks.spawn("check of logins".to_owned(), async move {
             let mut settings = console.settings.clone();

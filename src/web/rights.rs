@@ -157,6 +157,12 @@ impl<'a> Viewer<'a> {
         &self.roles
     }
 
+    /// Whether the viewer may see all VMs, with their totals, nodes and users.
+    #[must_use]
+    pub fn sees_all(&self) -> bool {
+        self.capabilities.contains(&Capability::Overview)
+    }
+
     /// The rights that a pool gives on its VMs to this viewer. None, as long as the viewer has no pages with own VMs.
     #[must_use]
     pub fn on_pool(&self, permissions: &[PoolPermission]) -> Rights {
@@ -198,7 +204,7 @@ impl<'a> Viewer<'a> {
         let granted = granted.chain(by_pool.into_iter().flatten()).chain(start);
         let rights = Rights::of(&granted.collect::<Vec<_>>());
         let is_own = self.capabilities.contains(&Capability::Portal) && !rights.0.is_empty();
-        let is_visible = is_own || self.capabilities.contains(&Capability::Overview);
+        let is_visible = is_own || self.sees_all();
         is_visible.then_some(rights)
     }
 }

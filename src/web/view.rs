@@ -2,6 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::conditions;
+use crate::api::quantity::Bytes;
 use crate::api::runner::viewer::Function;
 use crate::api::vm::ConsoleProtocol;
 use crate::api::vm::conditions::{
@@ -11,7 +12,7 @@ use crate::api::vm::{Grant, Permission, State};
 use crate::k8s::store::trim::key_and_versions;
 use crate::web::pools::PoolView;
 use crate::web::rights::{Rights, Viewer};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -80,6 +81,12 @@ pub struct StatusView {
     pub logged_in_user: Option<Box<str>>,
     pub console_key: Option<Box<str>>,
     pub assignment: HolderView,
+    pub cpus: u32,
+    /// In bytes.
+    #[serde(deserialize_with = "read_size")]
+    pub ram: u64,
+    pub node_name: Option<Box<str>>,
+    pub console_client: Box<str>,
 }
 
 /// A user that is connected to a console of the VM.
@@ -115,6 +122,12 @@ fn read_system<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<str>>, D
     Ok(name.map(|name| shortened(name).into()))
 }
 
+/// A size in bytes. Another text counts as 0.
+fn read_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let size = Value::deserialize(from)?;
+    Ok(serde_json::from_value(size).map_or(0, |Bytes(bytes)| bytes))
+}
+
 /// The text, cut to its maximum length.
 pub fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_MAX)]
@@ -137,6 +150,43 @@ pub struct Row<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pool: Option<String>,
     may: Rights,
+    /// For viewers who see all VMs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<Facts<'a>>,
+}
+
+/// What the overview shows of a VM besides its row.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Facts<'a> {
+    /// Time of the last start or stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<&'a Time>,
+    cpus: u32,
+    ram: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    node: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    assigned_to: &'a str,
+    /// Address of the connected user.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    used_from: &'a str,
+}
+
+impl<'a> Facts<'a> {
+    fn of(vm: &'a VmView) -> Self {
+        let status = &vm.status;
+        let running = conditions::find(&status.conditions, RUNNING);
+        let text = |text: &'a Option<Box<str>>| shortened(text.as_deref().unwrap_or_default());
+        Self {
+            since: running.map(|running| &running.last_transition_time),
+            cpus: status.cpus,
+            ram: status.ram,
+            node: text(&status.node_name),
+            assigned_to: text(&status.assignment.user),
+            used_from: shortened(&status.console_client),
+        }
+    }
 }
 
 impl Row<'_> {
@@ -186,6 +236,12 @@ impl VmView {
             spec: SpecView::default(),
             status: StatusView::default(),
         })
+    }
+
+    /// Whether the VM runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        conditions::is_true(&self.status.conditions, RUNNING)
     }
 
     /// The rights of the viewer, who may have the VM by a pool. None if the viewer must not know of the VM.
@@ -251,7 +307,7 @@ impl VmView {
         if !rights.include(Grant::AccessConsole) {
             return Err(Refusal::NotPermitted);
         }
-        if !conditions::is_true(&self.status.conditions, RUNNING) {
+        if !self.is_running() {
             return Err(Refusal::NotRunning);
         }
         let is_other = |user: &&str| *user != viewer.user() && !rights.include(Grant::TakeConsole);
@@ -281,12 +337,13 @@ impl VmView {
         Some(Row {
             name: self.name(),
             requested: self.spec.vm.state.unwrap_or(State::Stopped),
-            running: conditions::is_true(&status.conditions, RUNNING),
+            running: self.is_running(),
             ready,
             system: status.system.as_deref(),
             console_user: console_user.filter(|user| !user.is_empty()),
             pool: pool.map(ResourceExt::name_any),
             may,
+            facts: viewer.sees_all().then(|| Facts::of(self)),
         })
     }
 }
@@ -334,6 +391,26 @@ mod tests {
             "ready": {"status": "False", "reason": "R", "message": message},
         });
         assert_eq!(row, expected);
+    }
+
+    #[test]
+    fn only_viewers_of_all_vms_see_nodes_and_users_of_a_vm() {
+        let pages = json!({"/RoleConletFilter": {"conletTypesByRole": {"admin": ["*"]}}, "/RoleConfigurator": {"rolesByUser": {"eve": ["admin"]}}});
+        let server = json!({"/ConsoleWeblet": {"/WebConsole": pages}});
+        let settings: WebSettings =
+            serde_json::from_value(json!({"/GuiHttpServer": server})).unwrap();
+        let mut vm = vm(json!(null));
+        vm.status = serde_json::from_value(json!({
+            "cpus": 2, "ram": "1 GiB", "nodeName": "node", "consoleClient": "192.0.2.7", "assignment": {"user": "bob", "pool": "p"},
+            "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        }))
+        .unwrap();
+        let viewer = Viewer::new(&settings, "eve", &[]);
+        let row = serde_json::to_value(vm.row(&viewer, None).unwrap()).unwrap();
+        let expected = json!({
+            "since": "2026-01-01T00:00:00Z", "cpus": 2, "ram": 1 << 30, "node": "node", "assignedTo": "bob", "usedFrom": "192.0.2.7",
+        });
+        assert_eq!((&row["may"], &row["facts"]), (&json!([]), &expected));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 // Environment: CONSOLE_URL, CONSOLE_USER, CONSOLE_PASSWORD, VM (a running VM that the user may stop and start),
 // optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), SERIAL (a text that the serial console shows
 // after the Enter key, under the same conditions), RESET (if the VM runs and the user may reset it),
-// POOL (a pool with a free VM, of which the user has none), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+// OVERVIEW (another VM, if the user sees all VMs), POOL (a pool with a free VM, of which the user has none), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -134,6 +134,43 @@ await step("Start requests the state Running", async () => {
   await page.getByRole("button", { name: `Start ${vm}`, exact: true }).click();
   await rowRequests("Running");
 });
+if (process.env.OVERVIEW) {
+  const other = page.locator(`[data-vm="${process.env.OVERVIEW}"]`);
+  const filter = page.getByLabel("Filter", { exact: true });
+  await step("the overview shows all VMs, and its address has the filter", async () => {
+    await page.getByRole("link", { name: "Overview", exact: true }).click();
+    await row.waitFor();
+    await filter.fill(process.env.OVERVIEW);
+    await row.waitFor({ state: "detached" });
+    await page.reload({ timeout: TIMEOUT_MS });
+    await other.waitFor();
+    if ((await row.count()) > 0) throw new Error("the filter has no effect");
+    await filter.fill("");
+    await row.waitFor();
+  });
+  await step("Name orders the rows in the other direction", async () => {
+    const first = await page.locator("tbody tr").first().getAttribute("data-vm");
+    await page.getByRole("button", { name: "Name", exact: true }).click();
+    await page.locator(`tbody tr:first-child:not([data-vm="${first}"])`).waitFor();
+  });
+  await step("selected VMs stop after a confirmation, and start", async () => {
+    await page.getByLabel("Select all").check();
+    await page.getByRole("button", { name: /^Stop [1-9]/ }).click();
+    await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
+    await rowRequests("Stopped");
+    await page.getByRole("button", { name: /^Start [1-9]/ }).click();
+    await rowRequests("Running");
+  });
+  await step("the Escape key closes the VM beside the list", async () => {
+    await row.getByRole("link", { name: vm, exact: true }).click();
+    const details = page.getByRole("complementary", { name: vm });
+    await details.waitFor();
+    await page.keyboard.press("Escape");
+    await details.waitFor({ state: "detached" });
+    if (!(await row.getByRole("link").evaluate((link) => link === document.activeElement))) throw new Error("the list has no focus");
+  });
+  await page.getByRole("link", { name: "My VMs", exact: true }).click();
+}
 if (process.env.POOL) {
   const pool = page.locator(`[data-pool="${process.env.POOL}"]`);
   const badge = page.locator("[data-vm]").getByText(`Pool ${process.env.POOL}`, { exact: true });

@@ -169,6 +169,22 @@ pub struct CpuTopology {
     pub threads_per_core: i64,
 }
 
+impl CpuTopology {
+    /// The product of the fields, in which 0 counts as 1: the number of CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> u32 {
+        let fields = [
+            self.sockets,
+            self.dies_per_socket,
+            self.cores_per_die,
+            self.threads_per_core,
+        ];
+        fields.into_iter().fold(1, |product: u32, n| {
+            product.saturating_mul(u32::try_from(n.max(1)).unwrap_or(u32::MAX))
+        })
+    }
+}
+
 impl Default for CpuTopology {
     fn default() -> Self {
         Self {

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `logins` | sessions, logins and logouts |
 //! | `actions` | changes of VMs and assignments |
+//! | `overview` | totals of all VMs |
 //! | `consoles` | screens, serial consoles and files for SPICE viewers |
 
 mod actions;
 mod consoles;
 mod logins;
+mod overview;
 
 use crate::k8s::registry::Stored;
 use crate::settings::web::{CALLBACK, WebSettings};
@@ -132,6 +134,7 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/session", get(logins::session))
         .route("/api/v1/active", post(logins::active))
         .route("/api/v1/live", get(live))
+        .route("/api/v1/history", get(overview::history))
         .route("/api/v1/vms/{name}/actions", post(actions::act))
         .route("/api/v1/vms/{name}/screen", get(consoles::screen))
         .route("/api/v1/vms/{name}/serial", get(consoles::serial))

@@ -21,6 +21,28 @@ export interface Row {
   /** The pool that has assigned the VM to the user. */
   pool?: string;
   may: string[];
+  /** For users who see all VMs. */
+  facts?: Facts;
+}
+
+export interface Facts {
+  /** A timestamp of RFC 3339: the last start or stop. */
+  since?: string;
+  cpus: number;
+  /** In bytes. */
+  ram: number;
+  node?: string;
+  assignedTo?: string;
+  /** Address of the connected user. */
+  usedFrom?: string;
+}
+
+/** Totals of all VMs. `time` is in seconds since 1970, `ram` in bytes. */
+export interface Sample {
+  time: number;
+  running: number;
+  cpus: number;
+  ram: number;
 }
 
 /** A pool that the user may use. */
@@ -109,6 +131,7 @@ export const getSession = () => request<Session>("GET", "session");
 export const postLogin = (user: string, password: string) => request<Session>("POST", "login", { user, password });
 export const postLogout = () => request<void>("POST", "logout");
 export const postActive = () => request<void>("POST", "active");
+export const getHistory = () => request<Sample[]>("GET", "history");
 export const postAction = (name: string, action: Action) =>
   request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });
 export const postAssignment = (pool: string) => request<void>("POST", `pools/${encodeURIComponent(pool)}/assignment`, {});

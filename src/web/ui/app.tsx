@@ -5,12 +5,14 @@ import "./app.css";
 import { effect } from "@preact/signals";
 import { render } from "preact";
 import type { Session } from "./api";
+import { Details } from "./details";
 import { List } from "./list";
 import { connection, connectNow, startLive, TRIES_BEFORE_BUTTON } from "./live";
 import { Insecure, Login } from "./login";
+import { Overview } from "./table";
 import { ScreenPage } from "./screen";
 import { SerialPage } from "./serial";
-import { announcement, list, loadSession, logout, logoutState, phase, place, theme, THEMES, type Theme } from "./state";
+import { announcement, list, lists, listUrl, loadSession, logout, logoutState, phase, place, theme, THEMES, type Theme } from "./state";
 import { errorText, words } from "./words";
 
 const placeOf = ({ cluster, namespace }: Session) => (cluster ? `${cluster} / ${namespace}` : namespace);
@@ -45,12 +47,14 @@ function App() {
 
 function Page({ session }: { session: Session }) {
   const now = place.value;
-  if (now?.view === "screen") return <ScreenPage key={now.vm} name={now.vm} />;
-  if (now?.view === "serial") return <SerialPage key={now.vm} name={now.vm} />;
+  if ("view" in now) return now.view === "screen" ? <ScreenPage key={now.vm} name={now.vm} /> : <SerialPage key={now.vm} name={now.vm} />;
   return (
     <>
       <Header session={session} />
-      <List />
+      <div class={`pages${now.vm ? " split" : ""}`}>
+        {now.list === "overview" ? <Overview /> : <List />}
+        {now.vm && <Details name={now.vm} of={now.list} />}
+      </div>
     </>
   );
 }
@@ -58,7 +62,7 @@ function Page({ session }: { session: Session }) {
 /** The title of the window. */
 function titleOf(session: Session): string {
   const now = place.value;
-  if (!now) return `${placeOf(session)} – ${words.product}`;
+  if ("list" in now) return `${now.vm ?? placeOf(session)} – ${words.product}`;
   return now.view === "screen" ? now.vm : `${now.vm} – ${words[now.view].label}`;
 }
 
@@ -71,6 +75,15 @@ function Header({ session }: { session: Session }) {
       <p class="place" title={text.place}>
         {placeOf(session)}
       </p>
+      {lists.value.length > 1 && (
+        <nav aria-label={text.lists}>
+          {lists.value.map((list) => (
+            <a key={list} href={listUrl(list)} {...("list" in place.value && place.value.list === list && { "aria-current": "page" as const })}>
+              {text[list]}
+            </a>
+          ))}
+        </nav>
+      )}
       <p class="user" title={session.user}>
         {session.fullName ?? session.user}
       </p>

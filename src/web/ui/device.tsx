@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { ConnectionState } from "./connection";
 import { ActionButton, Note, StateLabel } from "./list";
 import { TRIES_BEFORE_BUTTON } from "./live";
-import { list, LIST_URL, stateOf, vmUrl, type View, type Vm } from "./state";
+import { lastList, list, listUrl, stateOf, vmUrl, type View, type Vm } from "./state";
 import { textFor, words, type DeviceText } from "./words";
 import "./device.css";
 
@@ -25,7 +25,7 @@ export function DeviceHeader({ name, vm, other, isConnected, toolbar, children }
   const state = vm && stateOf(vm.row.value);
   return (
     <header {...(state && { "data-state": state })}>
-      <a href={LIST_URL}>← {words.device.back}</a>
+      <a href={lastList.value ? listUrl(lastList.value) : "#/"}>← {words.device.back}</a>
       <h1 title={name}>{name}</h1>
       {state && <StateLabel state={state} />}
       {vm && (

@@ -3,9 +3,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
-import { ConfirmDialog, focusVm, LongText } from "./parts";
+import { ConfirmDialog, LongText, Toolbar } from "./parts";
 import { Pools } from "./pools";
-import { list, phase, pools, previousVm, query, runAction, setQuery, shown, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
+import { lists, listUrl, ownCount, pools, query, runAction, shown, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
 import { openViewer, ViewerDialog, type ViewerState } from "./viewer";
 import { errorText, words } from "./words";
 
@@ -20,35 +20,14 @@ const SHAPES: Record<State, string> = {
 
 export function List() {
   const text = words.list;
-  const title = useRef<HTMLHeadingElement>(null);
-  useEffect(() => {
-    if (!previousVm || !focusVm(previousVm)) title.current?.focus();
-  }, []);
-  const all = list.value;
-  const hasPages = phase.value.is !== "loggedIn" || phase.value.session.capabilities.length > 0;
+  const count = ownCount.value;
   return (
     <main>
-      <div class="toolbar">
-        <h1 ref={title} tabIndex={-1}>
-          {text.title}
-        </h1>
-        <form role="search" onSubmit={(event) => event.preventDefault()}>
-          <label for="search" class="hidden">
-            {text.search}
-          </label>
-          <input
-            id="search"
-            type="search"
-            placeholder={text.search}
-            spellcheck={false}
-            value={query.value}
-            onInput={(event) => setQuery(event.currentTarget.value)}
-          />
-        </form>
-        <p class="count" role="status">
-          {all && text.count(shown.value.length, all.length, query.value.trim() !== "")}
-        </p>
-      </div>
+      <Toolbar
+        title={text.title}
+        search={text.search}
+        count={count !== undefined && text.count(shown.value.length, count, query.value.trim() !== "")}
+      />
       {shownPools.value.length > 0 && (
         <>
           <Pools />
@@ -63,7 +42,7 @@ export function List() {
         </ul>
       ) : (
         <div class="empty">
-          {emptyTexts(all?.length, hasPages).map((text) => (
+          {emptyTexts(count).map((text) => (
             <p key={text}>{text}</p>
           ))}
         </div>
@@ -73,14 +52,14 @@ export function List() {
 }
 
 /** The reason why the list shows no VM, and the next step. `count` is the number of VMs before the search. */
-function emptyTexts(count: number | undefined, hasPages: boolean): string[] {
+function emptyTexts(count: number | undefined): string[] {
   const text = words.list;
   const hasPools = pools.value.length > 0;
   if (count === undefined) return [text.loading];
   if (hasPools && shownPools.value.length === 0) return [text.noMatchAtAll];
   if (count > 0) return [text.noMatch];
   if (hasPools) return [text.noVmsYet, text.noVmsYetNext];
-  return hasPages ? [text.noVms, text.noVmsNext] : [text.noPages, text.noPagesNext];
+  return lists.value.length > 0 ? [text.noVms, text.noVmsNext] : [text.noPages, text.noPagesNext];
 }
 
 function VmRow({ vm, Heading }: { vm: Vm; Heading: "h2" | "h3" }) {
@@ -88,7 +67,9 @@ function VmRow({ vm, Heading }: { vm: Vm; Heading: "h2" | "h3" }) {
   const state = stateOf(row);
   return (
     <li class="vm" data-vm={row.name} data-requested={row.requested} data-state={state}>
-      <Heading>{row.name}</Heading>
+      <Heading>
+        <a href={listUrl("portal", row.name)}>{row.name}</a>
+      </Heading>
       <div class="status">
         <StateLabel state={state} />
         <Note vm={vm} row={row} state={state} />
@@ -101,12 +82,18 @@ function VmRow({ vm, Heading }: { vm: Vm; Heading: "h2" | "h3" }) {
         )}
         {row.consoleUser && <p>{words.list.consoleUser(row.consoleUser)}</p>}
       </div>
-      <div class="actions">
-        {mayUseConsole(row) && <ScreenLink row={row} />}
-        <ActionButton vm={vm} row={row} />
-        {(mayUseConsole(row) || row.may.includes("reset")) && <MoreActions vm={vm} row={row} />}
-      </div>
+      <Actions vm={vm} row={row} />
     </li>
+  );
+}
+
+export function Actions({ vm, row }: { vm: Vm; row: Row }) {
+  return (
+    <div class="actions">
+      {mayUseConsole(row) && <ScreenLink row={row} />}
+      <ActionButton vm={vm} row={row} />
+      {(mayUseConsole(row) || row.may.includes("reset")) && <MoreActions vm={vm} row={row} />}
+    </div>
   );
 }
 

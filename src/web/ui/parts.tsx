@@ -1,7 +1,8 @@
-/** Parts of the rows of both lists: VMs and pools. */
+/** Parts of the lists of VMs and pools. */
 
 import { useSignal } from "@preact/signals";
-import { useId } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
+import { previousVm, query, setQuery } from "./state";
 import { words, type Confirmation } from "./words";
 
 /** A longer text can exceed the two lines that each row reserves. */
@@ -37,6 +38,37 @@ export function LongText({ of, isError, reason = "", message }: LongTextProps) {
   );
 }
 
+/** The title of a list, its search, and the number of its rows. The page begins at the VM of the previous page, or else here. */
+export function Toolbar({ title, search, count }: { title: string; search: string; count: string | false | null }) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    if (!previousVm || !focusVm(previousVm)) heading.current?.focus();
+  }, []);
+  return (
+    <div class="toolbar">
+      <h1 ref={heading} tabIndex={-1}>
+        {title}
+      </h1>
+      <form role="search" onSubmit={(event) => event.preventDefault()}>
+        <label for="search" class="hidden">
+          {search}
+        </label>
+        <input
+          id="search"
+          type="search"
+          placeholder={search}
+          spellcheck={false}
+          value={query.value}
+          onInput={(event) => setQuery(event.currentTarget.value)}
+        />
+      </form>
+      <p class="count" role="status">
+        {count}
+      </p>
+    </div>
+  );
+}
+
 interface ConfirmDialogProps {
   name: string;
   text: Confirmation;
@@ -65,9 +97,28 @@ export function ConfirmDialog({ name, text, dialog, confirm }: ConfirmDialogProp
   );
 }
 
-/** Moves the focus to the first action of a VM in the list, and scrolls to it. Returns whether the list has one. */
-export function focusVm(name: string): boolean {
-  const action = document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(name)}"] .actions :is(a, button)`);
-  action?.focus();
-  return action !== null;
+/** Moves the focus to a part of a VM in the list, such as its first action, and scrolls to it. Returns whether the list has it. */
+export function focusVm(name: string, part = ".actions :is(a, button)"): boolean {
+  const found = document.querySelector<HTMLElement>(`[data-vm="${CSS.escape(name)}"] :is(${part})`);
+  found?.focus();
+  return found !== null;
 }
+
+/** Without the date if it is today. */
+export function timeText(time: Date): string {
+  const isToday = time.toDateString() === new Date().toDateString();
+  return time.toLocaleString(words.language, { ...(!isToday && { dateStyle: "medium" }), timeStyle: "short", hourCycle: "h23" });
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** A size in the largest unit that it fills. */
+export function sizeText(bytes: number): string {
+  const unit = bytes < 1 ? 0 : Math.min(Math.floor(Math.log2(bytes) / 10), UNITS.length - 1);
+  return `${numberText(bytes / 1024 ** unit)} ${UNITS[unit]}`;
+}
+
+export const numberText = (number: number) => number.toLocaleString(words.language, { maximumFractionDigits: 1 });
+
+/** Conditions of a VM that has never run have a time of 1970. */
+export const sinceText = (since: string | undefined) => (since && !since.startsWith("1970") ? timeText(new Date(since)) : "");

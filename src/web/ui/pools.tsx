@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { PoolRow } from "./api";
-import { ConfirmDialog, focusVm, LongText } from "./parts";
+import { ConfirmDialog, focusVm, LongText, timeText } from "./parts";
 import { hasClaim, runPoolAction, shown, shownPools, type Pool, type PoolAction } from "./state";
 import { poolErrorText, words } from "./words";
 
@@ -52,12 +52,6 @@ function stateText({ free, assignment }: PoolRow, isExpired: boolean): string {
   const { state, vm, expires } = assignment;
   if (state !== "Assigned" || !vm) return words.pools.assignment(assignment);
   return words.pools.assigned(vm, expires ? timeText(new Date(expires)) : null, isExpired);
-}
-
-/** Without the date if it is today. */
-function timeText(time: Date): string {
-  const isToday = time.toDateString() === new Date().toDateString();
-  return time.toLocaleString(words.language, { ...(!isToday && { dateStyle: "medium" }), timeStyle: "short", hourCycle: "h23" });
 }
 
 /** Whether a timestamp is over; renders the component at this time. */

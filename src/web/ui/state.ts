@@ -38,11 +38,14 @@ export const phase = signal<Phase>({ is: "start" });
 export const loggedIn = computed(() => phase.value.is === "loggedIn");
 /** Sorted by name; null until the server has sent the list. */
 export const list = signal<readonly Vm[] | null>(null);
+/** The VMs on which the user has a right. */
+const own = computed(() => list.value?.filter((vm) => vm.row.value.may.length > 0) ?? null);
 /** Sorted by name. */
 export const pools = signal<readonly Pool[]>([]);
-export const query = signal(readQuery());
+export const query = signal(readParameter("q"));
 /** The VM of a pool is also found by the name of the pool. */
-export const shown = computed(() => (list.value ?? []).filter((vm) => matchesQuery(vm.name) || matchesQuery(vm.row.value.pool ?? "")));
+export const shown = computed(() => (own.value ?? []).filter((vm) => matchesQuery(vm.name) || matchesQuery(vm.row.value.pool ?? "")));
+export const ownCount = computed(() => own.value?.length);
 export const shownPools = computed(() => pools.value.filter((pool) => matchesQuery(pool.name)));
 const matchesQuery = (name: string) => name.toLowerCase().includes(query.value.trim().toLowerCase());
 export const logoutState = signal<{ busy: boolean; error: ApiError | null }>({ busy: false, error: null });
@@ -231,21 +234,36 @@ function showLogin(ended: boolean) {
   });
 }
 
-// ---- the search, in the URL
+// ---- the search and the order, in the URL
 
-function readQuery(): string {
-  return new URLSearchParams(location.search).get("q") ?? "";
+function readParameter(name: string): string {
+  return new URLSearchParams(location.search).get(name) ?? "";
+}
+
+function writeParameter(name: string, value: string) {
+  const url = new URL(location.href);
+  if (value) url.searchParams.set(name, value);
+  else url.searchParams.delete(name);
+  history.replaceState(null, "", url);
 }
 
 export function setQuery(text: string) {
   query.value = text;
-  const url = new URL(location.href);
-  if (text) url.searchParams.set("q", text);
-  else url.searchParams.delete("q");
-  history.replaceState(null, "", url);
+  writeParameter("q", text);
 }
 
-addEventListener("popstate", () => (query.value = readQuery()));
+/** A column of the overview, with "-" before it if the highest value is the first. */
+export const order = signal(readParameter("sort"));
+
+export function setOrder(value: string) {
+  order.value = value;
+  writeParameter("sort", value);
+}
+
+addEventListener("popstate", () => {
+  query.value = readParameter("q");
+  order.value = readParameter("sort");
+});
 
 /** The reason why a login by a provider has failed, which the server adds to the URL. */
 export function takeLoginError(): ApiError | null {
@@ -260,28 +278,51 @@ export function takeLoginError(): ApiError | null {
 
 export const VIEWS = ["screen", "serial"] as const;
 export type View = (typeof VIEWS)[number];
+export const LISTS = ["portal", "overview"] as const;
+export type ListName = (typeof LISTS)[number];
 
-/** The page of a VM; null is the list. */
-export const place = signal(readPlace());
-/** The VM of the page before the list. */
-export let previousVm: string | null = null;
+/** A list, with the VM beside it, or a device of a VM. */
+type Place = { list: ListName; vm: string | null } | { view: View; vm: string };
 
-export const LIST_URL = "#/";
+export const listUrl = (list: ListName, vm?: string) => `#/${list}${vm === undefined ? "" : `/${encodeURIComponent(vm)}`}`;
 export const vmUrl = (name: string, view: View) => `#/vms/${encodeURIComponent(name)}/${view}`;
 
-function readPlace(): { vm: string; view: View } | null {
-  const [, name, last] = /^#\/vms\/([^/]+)\/([^/]+)$/.exec(location.hash) ?? [];
-  const view = VIEWS.find((view) => view === last);
+const hash = signal(location.hash);
+
+/** The lists that the roles permit. */
+export const lists = computed(() => {
+  const session = phase.value.is === "loggedIn" ? phase.value.session : null;
+  return LISTS.filter((list) => session?.capabilities.includes(list));
+});
+
+export const place = computed((): Place => {
+  const [first = "", second = "", third = ""] = hash.value.split("/").slice(1).map(decoded);
+  const view = VIEWS.find((view) => view === third);
+  if (first === "vms" && second && view) return { view, vm: second };
+  const named = lists.value.find((list) => list === first);
+  return { list: named ?? startList(), vm: (named && second) || null };
+});
+
+const startList = (): ListName => lists.value[lists.value.length - 1] ?? "portal";
+
+function decoded(part: string): string {
   try {
-    return name && view ? { vm: decodeURIComponent(name), view } : null;
+    return decodeURIComponent(part);
   } catch {
-    return null;
+    return "";
   }
 }
 
+/** The list of the last place. */
+export const lastList = signal<ListName | null>(null);
+/** The VM of the previous place. */
+export let previousVm: string | null = null;
+
 addEventListener("hashchange", () => {
-  previousVm = place.value?.vm ?? null;
-  place.value = readPlace();
+  const previous = place.value;
+  previousVm = previous.vm;
+  if ("list" in previous) lastList.value = previous.list;
+  hash.value = location.hash;
 });
 
 // ---- settings of the browser

@@ -2,7 +2,8 @@
 
 import type { Action, ApiError, Assignment } from "./api";
 import type { Layout } from "./keys";
-import type { PoolAction, State } from "./state";
+import type { bulk, Column, RANGES } from "./overview";
+import type { ListName, PoolAction, State } from "./state";
 
 type ErrorText = (error: ApiError) => string;
 
@@ -68,7 +69,7 @@ export interface Words {
   login: Record<"title" | "user" | "password" | "submit" | "busy" | "ended" | "or" | "noWay" | "insecure" | "insecureNext" | "licenses", string> & {
     by(provider: string): string;
   };
-  header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place", string>;
+  header: Record<"theme" | "system" | "light" | "dark" | "logout" | "logoutBusy" | "logoutFailed" | "place" | "lists" | ListName, string>;
   list: Record<"title" | "heading" | "search" | "loading" | "noVms" | "noVmsNext" | "noVmsYet" | "noVmsYetNext" | "noPages" | "noPagesNext" | "noMatch" | "noMatchAtAll" | "showAll" | "showLess", string> & {
     count(shown: number, all: number, filtered: boolean): string;
     consoleUser(user: string): string;
@@ -89,6 +90,26 @@ export interface Words {
     /** Errors by reason, besides those of `errors`. */
     reasons: Record<string, string>;
   };
+  overview: Record<"title" | "filter" | "totals" | "running" | "range" | "none" | "noneNext" | "noMatch" | "notPossible" | "action", string> & {
+    columns: Record<Column, string>;
+    ranges: Record<(typeof RANGES)[number], string>;
+    of(part: string, all: string): string;
+    /** The description of a course for screen readers. */
+    course(label: string, lowest: string, highest: string, begin: string): string;
+    highest(amount: string): string;
+    vms(count: number): string;
+    select(name: string): string;
+    selectAll(count: number): string;
+    selected(count: number): string;
+    many: Record<"start" | "stop", (count: number) => string>;
+    stop: Confirmation;
+    bulk(state: NonNullable<typeof bulk.value>): string;
+    more(count: number): string;
+    usedFrom(address: string): string;
+  };
+  details: Record<"close" | "system" | "usedFrom" | "permissions" | "noPermissions", string>;
+  /** Values of `may`. */
+  rights: Record<string, string>;
   states: Record<State, string>;
   reset: Confirmation;
   actions: Record<Action, { label: string; busy: string; sent(name: string): string; notPermitted: string }>;
@@ -192,6 +213,9 @@ export const english: Words = {
     logoutBusy: "Logging out…",
     logoutFailed: "You are still logged in.",
     place: "Cluster and namespace",
+    lists: "Lists of VMs",
+    portal: "My VMs",
+    overview: "Overview",
   },
   list: {
     title: "Virtual machines",
@@ -242,6 +266,66 @@ export const english: Words = {
       Conflict: "Your previous assignment is just ending. Try again in a few seconds.",
       AssignmentEnded: "The time of your assignment is over, or somebody deleted it.",
     },
+  },
+  overview: {
+    title: "Overview",
+    filter: "Filter",
+    totals: "Totals",
+    running: "VMs that run",
+    range: "Time range",
+    ranges: { hour: "Last hour", day: "Last day" },
+    none: "The namespace has no VM.",
+    noneNext: "A VM that somebody creates appears here.",
+    noMatch: "No VM matches the filter.",
+    notPossible: "Select VMs for which this action is possible.",
+    action: "Action",
+    columns: {
+      name: "Name",
+      state: "State",
+      since: "Since",
+      cpus: "CPUs",
+      ram: "Memory",
+      node: "Node",
+      user: "Used by",
+      assignedTo: "Assigned to",
+    },
+    of: (part, all) => `${part} of ${all}`,
+    course: (label, lowest, highest, begin) => `${label} since ${begin}: between ${lowest} and ${highest}`,
+    highest: (amount) => `at most ${amount}`,
+    vms: (count) => (count === 1 ? "1 VM" : `${count} VMs`),
+    select: (name) => `Select ${name}`,
+    selectAll: (count) => `Select all ${count}`,
+    selected: (count) => `${count} selected`,
+    many: {
+      start: (count) => `Start ${count}`,
+      stop: (count) => `Stop ${count}`,
+    },
+    stop: {
+      title: (vms) => `Stop ${vms}?`,
+      warning: "Their guests shut down. After a time limit, the VMs are powered off.",
+      confirm: "Stop",
+      cancel: "Cancel",
+    },
+    bulk: ({ action, all, left, failed }) => {
+      const done = `${action === "start" ? "Start" : "Stop"} of ${all - left - failed} of ${all} requested.`;
+      return failed === 0 ? done : `${done} ${failed} rejected, see their rows.`;
+    },
+    more: (count) => `Show more of ${count} further VMs`,
+    usedFrom: (address) => `From ${address}`,
+  },
+  details: {
+    close: "Close",
+    system: "System",
+    usedFrom: "Used from",
+    permissions: "You may",
+    noPermissions: "only look at it",
+  },
+  rights: {
+    start: "start",
+    stop: "stop",
+    reset: "reset",
+    accessConsole: "use the consoles",
+    takeConsole: "take over the screen",
   },
   states: { Running: "Running", Starting: "Starting", Stopping: "Stopping", Stopped: "Stopped", Problem: "Problem" },
   actions: {

@@ -193,9 +193,62 @@ fn configure(dir: &TempDir, world: &World, hash: &str, roles: Value) {
     std::fs::rename(path("new"), path("config.yaml")).unwrap();
 }
 
+/// Gives a role to alice, with this list of page types.
+fn configure_pages(console: &Console, types: Value) {
+    configure(
+        &console.dir,
+        &console.world,
+        HASH,
+        json!({"alice": ["pages"]}),
+    );
+    let path = console.dir.path().join("config.yaml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    let pages = json!({"conletTypesByRole": {"pages": types}});
+    config["/Manager"]["/GuiHttpServer"]["/ConsoleWeblet"]["/WebConsole"]["/RoleConletFilter"] =
+        pages;
+    std::fs::write(console.dir.path().join("new"), config.to_string()).unwrap();
+    std::fs::rename(console.dir.path().join("new"), path).unwrap();
+}
+
+#[tokio::test]
+async fn only_viewers_of_all_vms_see_totals_and_nodes() {
+    let console = Console::start("web-overview").await;
+    let status = json!({"status": {"cpus": 2, "ram": "1 GiB", "nodeName": "node"}});
+    let merge = PatchParams::default();
+    let vms = console.world.vms();
+    vms.patch_status("other", &merge, &Patch::Merge(status))
+        .await
+        .unwrap();
+    let alice = console.login("alice", "").await;
+    let history = async || {
+        let (code, _, body) = console.send("GET", "/api/v1/history", &alice, "").await;
+        (code, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    assert_eq!(history().await.0, 404);
+    configure_pages(&console, json!(["org.jdrupes.vmoperator.vmmgmt.VmMgmt"]));
+    eventually("the role has an effect", async || history().await.0 == 200).await;
+    let (_, samples) = history().await;
+    assert!(samples[0]["time"].as_i64().unwrap() > 0, "{samples}");
+    let mut page = console.page(&alice, "live").await;
+    let Message::Text(text) = page.next().await.unwrap().unwrap() else {
+        panic!("no text");
+    };
+    let update: Value = serde_json::from_str(&text).unwrap();
+    let rows = update["rows"].as_array().unwrap();
+    let other = rows.iter().find(|row| row["name"] == "other").unwrap();
+    let facts = &other["facts"];
+    assert_eq!(
+        (&facts["node"], &facts["cpus"]),
+        (&json!("node"), &json!(2))
+    );
+    assert_eq!(console.act(&alice, "other", "stop").await.0, 403);
+}
+
 #[tokio::test]
 async fn user_stops_and_starts_a_vm_in_a_browser() {
     let console = Console::start("web-browser").await;
+    configure_pages(&console, json!(["*"]));
     let screenshot = root().join(".cache/web");
     std::fs::create_dir_all(&screenshot).unwrap();
     let journey = Command::new(root().join("tests/web/pages"))
@@ -204,6 +257,7 @@ async fn user_stops_and_starts_a_vm_in_a_browser() {
         .env("CONSOLE_USER", "alice")
         .env("CONSOLE_PASSWORD", "secret")
         .env("VM", "vm")
+        .env("OVERVIEW", "other")
         .env("SCREENSHOT", screenshot.join("list.png"))
         .output();
     let journey = journey.await.unwrap();
@@ -211,7 +265,10 @@ async fn user_stops_and_starts_a_vm_in_a_browser() {
     let error = String::from_utf8_lossy(&journey.stderr);
     assert!(journey.status.success(), "{text}{error}\n{}", console.log());
     let log = console.log();
-    let lines = ["login rejected", "login", "action", "action", "logout"];
+    // One VM by its buttons; then the two VMs that may stop, of which one may start.
+    let mut lines = vec!["login rejected", "login"];
+    lines.extend(["action"; 5]);
+    lines.push("logout");
     let audit = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let audit = audit.filter(|line: &Value| line["client"] == "127.0.0.1");
     let audit: Vec<Value> = audit.collect();
@@ -227,6 +284,7 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
     for (method, path) in [
         ("GET", "/api/v1/session"),
         ("GET", "/api/v1/live"),
+        ("GET", "/api/v1/history"),
         ("GET", "/api/v1/vms/vm/screen"),
         ("GET", "/api/v1/vms/vm/serial"),
         ("POST", "/api/v1/vms/vm/viewer-file"),

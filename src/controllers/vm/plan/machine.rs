@@ -107,15 +107,7 @@ pub(super) fn whole_mebibytes(ram: Bytes) -> Bytes {
 fn cpus(machine: &Machine) -> Result<(u32, u32), Diagnosis> {
     let at_least_one = |n: i64| u32::try_from(n.max(1)).unwrap_or(u32::MAX);
     let maximum = match (&machine.cpu_topology, machine.maximum_cpus) {
-        (Some(t), _) => [
-            t.sockets,
-            t.dies_per_socket,
-            t.cores_per_die,
-            t.threads_per_core,
-        ]
-        .map(at_least_one)
-        .iter()
-        .fold(1u32, |product, n| product.saturating_mul(*n)),
+        (Some(topology), _) => topology.cpus(),
         (None, Some(n)) => at_least_one(n),
         (None, None) => machine.current_cpus.map_or(1, at_least_one),
     };
