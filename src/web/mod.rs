@@ -6,6 +6,7 @@
 //! | `pools` (pure) | pools and assignments as the console stores them |
 //! | `assignments` (pure) | the VMs that users have by pools |
 //! | `view` (pure) | VMs as the console stores and shows them |
+//! | `details`, `size` (pure) | one VM: disks, events, CPUs and memory |
 //! | `history` (pure) | totals of all VMs over the last day |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `oidc`, `https` | logins by providers of OpenID Connect |
@@ -20,6 +21,7 @@
 //! The pages are in `src/web/ui`; `make web` builds them into `src/web/dist`, which becomes a part of the program.
 
 mod assignments;
+mod details;
 mod history;
 mod http;
 mod https;
@@ -32,6 +34,7 @@ mod relay;
 mod rights;
 mod runner;
 mod server;
+mod size;
 mod view;
 mod viewer_file;
 

@@ -76,10 +76,12 @@ pub enum Capability {
     Portal,
     /// All VMs of the namespace. Actions need a permission on the VM.
     Overview,
+    /// Changes of CPUs and memory of the VMs that the user sees.
+    Resize,
 }
 
 impl Capability {
-    const ALL: [Self; 2] = [Self::Portal, Self::Overview];
+    const ALL: [Self; 3] = [Self::Portal, Self::Overview, Self::Resize];
 
     /// The widgets of the Java VM-Operator's web console whose users have the capability.
     fn widgets(self) -> &'static [&'static str] {
@@ -89,6 +91,8 @@ impl Capability {
                 "org.jdrupes.vmoperator.vmviewer.VmViewer",
             ],
             Self::Overview => &["org.jdrupes.vmoperator.vmmgmt.VmMgmt"],
+            // Only the entry for all widgets gives it.
+            Self::Resize => &["*"],
         }
     }
 
@@ -161,6 +165,12 @@ impl<'a> Viewer<'a> {
     #[must_use]
     pub fn sees_all(&self) -> bool {
         self.capabilities.contains(&Capability::Overview)
+    }
+
+    /// Whether the viewer may change the size of the VMs that the viewer sees.
+    #[must_use]
+    pub fn may_resize(&self) -> bool {
+        self.capabilities.contains(&Capability::Resize)
     }
 
     /// The rights that a pool gives on its VMs to this viewer. None, as long as the viewer has no pages with own VMs.
@@ -275,11 +285,12 @@ mod tests {
         );
         let other = json!(["org.jgrapes.webconlet.oidclogin.LoginConlet"]);
         let (portal, overview) = (Capability::Portal, Capability::Overview);
+        let resize = Capability::Resize;
         for (user, by_role, expected) in [
             (
                 "alice",
                 json!({"admin": ["*"], "other": other}),
-                vec![portal, overview],
+                vec![portal, overview, resize],
             ),
             ("bob", json!({"admin": ["*"], "other": other}), vec![]),
             ("alice", json!({"user": ["*"]}), vec![]),
@@ -292,17 +303,17 @@ mod tests {
             (
                 "alice",
                 json!({"admin": [format!("!{management}"), "*"]}),
-                vec![portal],
+                vec![portal, resize],
             ),
             (
                 "alice",
                 json!({"admin": [format!(" -- {management} "), "*"]}),
-                vec![portal],
+                vec![portal, resize],
             ),
             (
                 "alice",
                 json!({"admin": ["*", format!("--{management}")]}),
-                vec![portal, overview],
+                vec![portal, overview, resize],
             ),
             (
                 "eve",

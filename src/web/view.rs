@@ -8,7 +8,7 @@ use crate::api::vm::ConsoleProtocol;
 use crate::api::vm::conditions::{
     CONSOLE_CONNECTED, ConditionReason, READY, RUNNING, USER_LOGGED_IN,
 };
-use crate::api::vm::{Grant, Permission, State};
+use crate::api::vm::{CpuTopology, Grant, Permission, State};
 use crate::k8s::store::trim::key_and_versions;
 use crate::web::pools::PoolView;
 use crate::web::rights::{Rights, Viewer};
@@ -50,6 +50,11 @@ pub struct SpecView {
 pub struct MachineView {
     pub state: Option<State>,
     pub reset_request: Option<i64>,
+    pub maximum_cpus: Option<i64>,
+    pub cpu_topology: Option<CpuTopology>,
+    pub current_cpus: Option<i64>,
+    pub maximum_ram: Option<Box<str>>,
+    pub current_ram: Option<Box<str>>,
     pub display: DisplayView,
 }
 

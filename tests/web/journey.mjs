@@ -32,8 +32,9 @@ const page = await context.newPage();
 page.setDefaultTimeout(TIMEOUT_MS);
 
 const problems = [];
-// The browser logs each response 401 as an error; the rejected login and the missing session are expected.
-const isExpected = (message) => /status of 401/.test(message.text()) && /\/api\/v1\/(login|session)$/.test(message.location().url);
+// The browser logs rejections as errors; that of the login, of the missing session and of the size above the limit are expected.
+const isExpected = (message) =>
+  /status of (401|422)/.test(message.text()) && /\/api\/v1\/(login|session|vms\/[^/]+\/size)$/.test(message.location().url);
 page.on("console", (message) => {
   if (message.type() === "error" && !isExpected(message)) problems.push(message.text());
 });
@@ -155,16 +156,29 @@ if (process.env.OVERVIEW) {
   });
   await step("selected VMs stop after a confirmation, and start", async () => {
     await page.getByLabel("Select all").check();
-    await page.getByRole("button", { name: /^Stop [1-9]/ }).click();
+    await page.getByRole("button", { name: /^Stop \d+ VMs?$/ }).click();
     await page.getByRole("dialog").getByRole("button", { name: "Stop" }).click();
     await rowRequests("Stopped");
-    await page.getByRole("button", { name: /^Start [1-9]/ }).click();
+    await page.getByRole("button", { name: /^Start \d+ VMs?$/ }).click();
     await rowRequests("Running");
+  });
+  await step("a size above the limit is rejected at its field, and a smaller one is requested", async () => {
+    await row.getByRole("link", { name: vm, exact: true }).click();
+    const memory = page.getByLabel("Memory", { exact: true });
+    const change = async (size) => {
+      await memory.fill(size);
+      await page.getByRole("button", { name: "Change size" }).click();
+    };
+    await change("64 GiB");
+    await page.locator('#ram-limit.error').waitFor();
+    await change("256 MiB");
+    await page.locator('#ram-limit:not(.error)').waitFor();
+    await page.getByRole("link", { name: "Close", exact: true }).click();
   });
   await step("the Escape key closes the VM beside the list", async () => {
     await row.getByRole("link", { name: vm, exact: true }).click();
     const details = page.getByRole("complementary", { name: vm });
-    await details.waitFor();
+    await details.getByRole("heading", { name: "Events" }).waitFor();
     await page.keyboard.press("Escape");
     await details.waitFor({ state: "detached" });
     if (!(await row.getByRole("link").evaluate((link) => link === document.activeElement))) throw new Error("the list has no focus");

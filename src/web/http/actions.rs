@@ -3,8 +3,9 @@
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
 use crate::web::http::{ObjectRequest, Problem};
 use crate::web::logins::Login;
-use crate::web::rights::Action;
-use crate::web::view::is_object_name;
+use crate::web::rights::{Action, Rights, Viewer};
+use crate::web::size::{RequestedSize, Wrong};
+use crate::web::view::{MachineView, is_object_name};
 use crate::web::{Console, MANAGER};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
@@ -13,7 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A request about a pool.
 #[derive(Clone, Copy, PartialEq)]
@@ -34,11 +35,41 @@ impl PoolAction {
     }
 }
 
+/// A change of a VM.
+enum VmChange {
+    Action(Action),
+    Size(RequestedSize),
+}
+
+impl VmChange {
+    /// The change in log lines.
+    fn verb(&self) -> &'static str {
+        match self {
+            Self::Action(action) => action.verb(),
+            Self::Size(_) => "resize",
+        }
+    }
+
+    fn is_permitted(&self, viewer: &Viewer<'_>, rights: &Rights) -> bool {
+        match self {
+            Self::Action(action) => rights.include(action.needs()),
+            Self::Size(_) => viewer.may_resize(),
+        }
+    }
+
+    /// The change of the VM's `spec.vm`.
+    fn of(&self, vm: &MachineView) -> Result<Value, Wrong> {
+        match self {
+            Self::Action(action) => Ok(action.change(vm.reset_request)),
+            Self::Size(size) => vm.resize(size),
+        }
+    }
+}
+
 /// A change that a user requests.
-#[derive(Clone, Copy)]
 enum Change {
     /// Of the VM with the name in the path.
-    Vm(Action),
+    Vm(VmChange),
     /// Of the assignment of the pool with the name in the path.
     Pool(PoolAction),
 }
@@ -65,7 +96,7 @@ async fn carry_out(request: ObjectRequest, change: Change) -> Result<StatusCode,
         let name = name.as_str();
         let (action, vm, pool, done) = match change {
             Change::Vm(action) => {
-                let done = request_change(&console, &login, name, action).await;
+                let done = request_change(&console, &login, name, &action).await;
                 (action.verb(), Some(name), None, done)
             }
             Change::Pool(action) => {
@@ -145,12 +176,20 @@ pub(super) async fn act(
     requested: Result<Json<Requested>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
     let Json(Requested { action }) = requested?;
-    carry_out(request, Change::Vm(action)).await
+    carry_out(request, Change::Vm(VmChange::Action(action))).await
+}
+
+pub(super) async fn resize(
+    request: ObjectRequest,
+    requested: Result<Json<RequestedSize>, JsonRejection>,
+) -> Result<StatusCode, Problem> {
+    let Json(size) = requested?;
+    carry_out(request, Change::Vm(VmChange::Size(size))).await
 }
 
 /// A request to the API server that has failed.
-struct Failed {
-    problem: Problem,
+pub(super) struct Failed {
+    pub problem: Problem,
     /// The error, for the log only: it may name addresses, or fields of a VM on which the user has no right.
     error: Option<String>,
 }
@@ -169,7 +208,7 @@ async fn request_change(
     console: &Console,
     login: &Login,
     name: &str,
-    action: Action,
+    change: &VmChange,
 ) -> Result<(), Failed> {
     let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
     let vms = console.api();
@@ -181,13 +220,14 @@ async fn request_change(
     let vm = vm.ok_or_else(not_found)?;
     let settings = console.settings();
     let pool = console.held_now(&vm, &login.user).await;
-    let rights = vm.rights(&login.viewer(&settings), pool.as_ref());
+    let viewer = login.viewer(&settings);
+    let rights = vm.rights(&viewer, pool.as_ref());
     let rights = rights.ok_or_else(not_found)?;
-    if !rights.include(action.needs()) {
+    if !change.is_permitted(&viewer, &rights) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
-    let change = action.change(vm.spec.vm.reset_request);
+    let change = change.of(&vm.spec.vm).map_err(Problem::from)?;
     let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": change}});
     let params = PatchParams::apply(MANAGER.field_manager);
     let written = vms
@@ -202,7 +242,7 @@ async fn request_change(
     })
 }
 
-fn failed(error: &kube::Error) -> Failed {
+pub(super) fn failed(error: &kube::Error) -> Failed {
     let problem = match error {
         kube::Error::Api(status) if status.code == 404 => {
             Problem::new(StatusCode::NOT_FOUND, "NotFound")

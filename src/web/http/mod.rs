@@ -4,17 +4,20 @@
 //! |---|---|
 //! | `logins` | sessions, logins and logouts |
 //! | `actions` | changes of VMs and assignments |
+//! | `details` | one VM |
 //! | `overview` | totals of all VMs |
 //! | `consoles` | screens, serial consoles and files for SPICE viewers |
 
 mod actions;
 mod consoles;
+mod details;
 mod logins;
 mod overview;
 
 use crate::k8s::registry::Stored;
 use crate::settings::web::{CALLBACK, WebSettings};
 use crate::web::logins::{Login, places};
+use crate::web::size::Wrong;
 use crate::web::{Console, live};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
@@ -24,7 +27,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
 use axum_extra::extract::CookieJar;
 use memory_serve::CacheControl;
@@ -80,6 +83,11 @@ struct Problem {
     reason: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// The field of the page with a wrong value, and its limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
 }
 
 impl Problem {
@@ -88,6 +96,8 @@ impl Problem {
             status,
             reason,
             message: None,
+            field: None,
+            limit: None,
         }
     }
 
@@ -102,6 +112,16 @@ impl Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         (self.status, Json(self)).into_response()
+    }
+}
+
+impl From<Wrong> for Problem {
+    fn from(wrong: Wrong) -> Self {
+        Self {
+            field: Some(wrong.field),
+            limit: wrong.limit,
+            ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, wrong.reason)
+        }
     }
 }
 
@@ -135,7 +155,9 @@ pub fn router(console: Arc<Console>) -> Router {
         .route("/api/v1/active", post(logins::active))
         .route("/api/v1/live", get(live))
         .route("/api/v1/history", get(overview::history))
+        .route("/api/v1/vms/{name}", get(details::details))
         .route("/api/v1/vms/{name}/actions", post(actions::act))
+        .route("/api/v1/vms/{name}/size", put(actions::resize))
         .route("/api/v1/vms/{name}/screen", get(consoles::screen))
         .route("/api/v1/vms/{name}/serial", get(consoles::serial))
         .route(

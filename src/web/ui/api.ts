@@ -64,11 +64,29 @@ export interface Assignment {
   expires?: string;
 }
 
+export type SizeField = "cpus" | "ram";
+
+export interface VmDetails {
+  /** What the VM may use: the request and the limit as texts. */
+  size: Record<SizeField, { requested: string; limit: string }>;
+  mayResize: boolean;
+  usedCpus: number;
+  /** In bytes. */
+  usedRam: number;
+  /** The image of a CD drive is its name. */
+  disks: { name: string; size?: string; isCd?: boolean }[];
+  /** The newest first. `time` is a timestamp of RFC 3339. */
+  events: { time?: string; isWarning: boolean; reason: string; note: string; count: number }[];
+}
+
 /** `status` is 0 if the server did not answer. */
 export interface ApiError {
   status: number;
   reason: string;
   message?: string;
+  /** The field with a wrong value, and its limit. */
+  field?: string;
+  limit?: string;
   /** The user who uses the VM. */
   user?: string;
   retryAfterSeconds?: number;
@@ -87,7 +105,7 @@ export type Answer<T> = { ok: true; value: T } | { ok: false; error: ApiError };
 
 const REQUEST_TIMEOUT_MS = 30_000;
 
-async function request<T>(method: "GET" | "POST" | "DELETE", path: string, body?: object): Promise<Answer<T>> {
+async function request<T>(method: "GET" | "POST" | "PUT" | "DELETE", path: string, body?: object): Promise<Answer<T>> {
   try {
     const response = await fetch(`/api/v1/${path}`, {
       method,
@@ -109,10 +127,11 @@ async function readError(response: Response): Promise<ApiError> {
   const seconds = Number(response.headers.get("Retry-After"));
   if (seconds > 0) error.retryAfterSeconds = Math.ceil(seconds);
   try {
-    const body = (await response.json()) as { reason?: unknown; message?: unknown; user?: unknown } | null;
-    if (typeof body?.reason === "string") error.reason = body.reason;
-    if (typeof body?.message === "string") error.message = body.message;
-    if (typeof body?.user === "string") error.user = body.user;
+    const body = (await response.json()) as Record<string, unknown> | null;
+    for (const key of ["reason", "message", "field", "limit", "user"] as const) {
+      const value = body?.[key];
+      if (typeof value === "string") error[key] = value;
+    }
   } catch {
     // A proxy's error page has no reason in JSON: the HTTP status is the reason.
   }
@@ -132,6 +151,8 @@ export const postLogin = (user: string, password: string) => request<Session>("P
 export const postLogout = () => request<void>("POST", "logout");
 export const postActive = () => request<void>("POST", "active");
 export const getHistory = () => request<Sample[]>("GET", "history");
+export const getDetails = (name: string) => request<VmDetails>("GET", `vms/${encodeURIComponent(name)}`);
+export const putSize = (name: string, size: Record<SizeField, string>) => request<void>("PUT", `vms/${encodeURIComponent(name)}/size`, size);
 export const postAction = (name: string, action: Action) =>
   request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });
 export const postAssignment = (pool: string) => request<void>("POST", `pools/${encodeURIComponent(pool)}/assignment`, {});

@@ -1,13 +1,16 @@
 /** One VM beside the list. */
 
+import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { getDetails, putSize, type Answer, type ApiError, type SizeField, type VmDetails } from "./api";
 import { Actions, Note, StateLabel } from "./list";
-import { focusVm, numberText, sinceText, sizeText } from "./parts";
+import { focusVm, numberText, sinceText, sizeText, timeText } from "./parts";
 import { list, listUrl, stateOf, type ListName, type Vm } from "./state";
-import { words } from "./words";
+import { errorText, textFor, words } from "./words";
 import "./details.css";
 
+const RELOAD_DELAY_MS = 1000;
 /** Elements that use the Escape key themselves. */
 const USES_ESCAPE = "dialog, [popover], input";
 
@@ -50,6 +53,8 @@ function Content({ vm }: { vm: Vm }) {
   const row = vm.row.value;
   const state = stateOf(row);
   const { facts } = row;
+  const answer = useDetails(vm).value;
+  const details = answer?.ok ? answer.value : null;
   return (
     <>
       <StateLabel state={state} />
@@ -58,15 +63,120 @@ function Content({ vm }: { vm: Vm }) {
       <dl>
         <Fact name={text.system} value={row.system} />
         <Fact name={columns.since} value={sinceText(facts?.since)} />
-        <Fact name={columns.cpus} value={facts?.cpus ? numberText(facts.cpus) : ""} />
-        <Fact name={columns.ram} value={facts?.ram ? sizeText(facts.ram) : ""} />
+        <Fact name={columns.cpus} value={details && text.used(numberText(details.usedCpus), details.size.cpus.limit)} />
+        <Fact name={columns.ram} value={details && text.used(sizeText(details.usedRam), details.size.ram.limit)} />
         <Fact name={columns.node} value={facts?.node} />
         <Fact name={columns.user} value={row.consoleUser} />
         <Fact name={text.usedFrom} value={facts?.usedFrom} />
         <Fact name={columns.assignedTo} value={facts?.assignedTo} />
-        <Fact name={text.permissions} value={row.may.map((right) => words.rights[right] ?? right).join(", ") || text.noPermissions} />
+        <Fact name={text.permissions} value={row.may.map((right) => textFor(words.rights, right) ?? right).join(", ") || text.noPermissions} />
+        <Fact name={text.disks} value={details && details.disks.length > 0 && <Disks of={details} />} />
       </dl>
+      {details?.mayResize && <SizeForm name={vm.name} size={details.size} />}
+      {details ? <Events of={details} /> : <p class={answer ? "error" : ""}>{answer && !answer.ok ? errorText(answer.error) : text.loading}</p>}
     </>
+  );
+}
+
+/** The details of the VM, which the page reads again after each change of its row. */
+function useDetails(vm: Vm): Signal<Answer<VmDetails> | null> {
+  const details = useSignal<Answer<VmDetails> | null>(null);
+  const row = vm.row.value;
+  useEffect(() => {
+    let isCurrent = true;
+    const load = async () => {
+      const answer = await getDetails(vm.name);
+      if (isCurrent && (answer.ok || !details.value?.ok)) details.value = answer;
+    };
+    // An event can follow the change.
+    const timer = setTimeout(() => void load(), details.value ? RELOAD_DELAY_MS : 0);
+    return () => {
+      isCurrent = false;
+      clearTimeout(timer);
+    };
+  }, [row]);
+  return details;
+}
+
+const Disks = ({ of }: { of: VmDetails }) => (
+  <ul>
+    {of.disks.map(({ name, size = "", isCd }, index) => (
+      <li key={index}>{isCd ? `${words.details.cd}: ${name || words.details.emptyCd}` : words.details.disk(name, size)}</li>
+    ))}
+  </ul>
+);
+
+function Events({ of }: { of: VmDetails }) {
+  const text = words.details;
+  return (
+    <>
+      <h3>{text.events}</h3>
+      {of.events.length === 0 && <p>{text.noEvents}</p>}
+      <ol class="events">
+        {of.events.map(({ time, isWarning, reason, note, count }, index) => (
+          <li key={index}>
+            <p>
+              {time && timeText(new Date(time))} {isWarning && <b class="error">{text.warning}</b>} {count > 1 && text.times(count)}
+            </p>
+            <p>
+              <b>{reason}</b>: {note}
+            </p>
+          </li>
+        ))}
+      </ol>
+    </>
+  );
+}
+
+const FIELDS: readonly SizeField[] = ["cpus", "ram"];
+
+function SizeForm({ name, size }: { name: string; size: VmDetails["size"] }) {
+  const text = words.size;
+  const error = useSignal<ApiError | null>(null);
+  const state = useSignal<"" | "busy" | "sent">("");
+  const form = useRef<HTMLFormElement>(null);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (state.value === "busy") return;
+    const data = new FormData(form.current!);
+    const value = (field: SizeField) => String(data.get(field) ?? "");
+    error.value = null;
+    state.value = "busy";
+    const answer = await putSize(name, { cpus: value("cpus"), ram: value("ram") });
+    state.value = answer.ok ? "sent" : "";
+    if (answer.ok) return;
+    error.value = answer.error;
+    form.current?.querySelector<HTMLElement>(`[name="${answer.error.field}"]`)?.focus();
+  };
+  const fieldError = (field: SizeField) => (error.value?.field === field ? textFor(text.reasons, error.value.reason)?.(error.value.limit ?? "") : undefined);
+  const hasField = FIELDS.some((field) => fieldError(field) !== undefined);
+  return (
+    <form ref={form} class="size" onSubmit={(event) => void submit(event)}>
+      <h3>{text.title}</h3>
+      {FIELDS.map((field) => (
+        <div key={field}>
+          <label for={field}>{text.fields[field]}</label>
+          <input
+            id={field}
+            name={field}
+            autocomplete="off"
+            inputMode={field === "cpus" ? "numeric" : "text"}
+            defaultValue={size[field].requested}
+            aria-invalid={fieldError(field) !== undefined}
+            aria-describedby={`${field}-limit`}
+          />
+          <p id={`${field}-limit`} class={fieldError(field) ? "error" : ""}>
+            {fieldError(field) ?? text.limit(size[field].limit)}
+          </p>
+        </div>
+      ))}
+      <button type="submit" aria-disabled={state.value === "busy"}>
+        {state.value === "busy" ? text.busy : text.submit}
+      </button>
+      <p role="status" class={error.value ? "error" : ""}>
+        {state.value === "sent" ? text.sent : error.value && !hasField ? errorText(error.value) : error.value ? "" : text.hint}
+      </p>
+    </form>
   );
 }
 

@@ -1,6 +1,6 @@
 /** All words of the pages. A second language is a constant of the type `Words`. */
 
-import type { Action, ApiError, Assignment } from "./api";
+import type { Action, ApiError, Assignment, SizeField } from "./api";
 import type { Layout } from "./keys";
 import type { bulk, Column, RANGES } from "./overview";
 import type { ListName, PoolAction, State } from "./state";
@@ -107,7 +107,17 @@ export interface Words {
     more(count: number): string;
     usedFrom(address: string): string;
   };
-  details: Record<"close" | "system" | "usedFrom" | "permissions" | "noPermissions", string>;
+  details: Record<"close" | "loading" | "system" | "usedFrom" | "permissions" | "noPermissions" | "disks" | "cd" | "emptyCd" | "events" | "noEvents" | "warning", string> & {
+    used(amount: string, limit: string): string;
+    disk(name: string, size: string): string;
+    times(count: number): string;
+  };
+  size: Record<"title" | "submit" | "busy" | "sent" | "hint", string> & {
+    fields: Record<SizeField, string>;
+    limit(limit: string): string;
+    /** Errors of a field by reason. */
+    reasons: Record<string, (limit: string) => string>;
+  };
   /** Values of `may`. */
   rights: Record<string, string>;
   states: Record<State, string>;
@@ -184,6 +194,8 @@ const deviceReasons = (device: string): DeviceText["reasons"] => ({
   other: (reason) => `The server reports ${reason}. Try again, or ask your administrator.`,
 });
 
+const vmsText = (count: number) => (count === 1 ? "1 VM" : `${count} VMs`);
+
 /** The text of the server, as a sentence. */
 const sentence = (text: string | undefined) => (text ? ` ${text.replace(/[.\s]*$/, ".")}` : "");
 
@@ -232,7 +244,7 @@ export const english: Words = {
     noMatchAtAll: "No pool and no VM has a name that matches the search.",
     showAll: "Show all",
     showLess: "Show less",
-    count: (shown, all, filtered) => (filtered ? `${shown} of ${all}` : all === 1 ? "1 VM" : `${all} VMs`),
+    count: (shown, all, filtered) => (filtered ? `${shown} of ${all}` : vmsText(all)),
     consoleUser: (user) => `Console used by ${user}`,
     pool: (name) => `Pool ${name}`,
   },
@@ -292,13 +304,13 @@ export const english: Words = {
     of: (part, all) => `${part} of ${all}`,
     course: (label, lowest, highest, begin) => `${label} since ${begin}: between ${lowest} and ${highest}`,
     highest: (amount) => `at most ${amount}`,
-    vms: (count) => (count === 1 ? "1 VM" : `${count} VMs`),
+    vms: vmsText,
     select: (name) => `Select ${name}`,
     selectAll: (count) => `Select all ${count}`,
     selected: (count) => `${count} selected`,
     many: {
-      start: (count) => `Start ${count}`,
-      stop: (count) => `Stop ${count}`,
+      start: (count) => `Start ${vmsText(count)}`,
+      stop: (count) => `Stop ${vmsText(count)}`,
     },
     stop: {
       title: (vms) => `Stop ${vms}?`,
@@ -308,17 +320,42 @@ export const english: Words = {
     },
     bulk: ({ action, all, left, failed }) => {
       const done = `${action === "start" ? "Start" : "Stop"} of ${all - left - failed} of ${all} requested.`;
-      return failed === 0 ? done : `${done} ${failed} rejected, see their rows.`;
+      return failed === 0 ? done : `${done} ${failed} rejected, with the reason in the row.`;
     },
     more: (count) => `Show more of ${count} further VMs`,
     usedFrom: (address) => `From ${address}`,
   },
   details: {
     close: "Close",
+    loading: "Loading the details…",
     system: "System",
     usedFrom: "Used from",
     permissions: "You may",
     noPermissions: "only look at it",
+    disks: "Disks",
+    cd: "CD drive",
+    emptyCd: "empty",
+    events: "Events",
+    noEvents: "No events. Kubernetes deletes events after an hour by default.",
+    warning: "Warning",
+    used: (amount, limit) => `${amount} in use, at most ${limit}`,
+    disk: (name, size) => (size ? `${name}, ${size}` : name),
+    times: (count) => `${count} times`,
+  },
+  size: {
+    title: "Size",
+    submit: "Change size",
+    busy: "Changing…",
+    sent: "Requested. The guest gets the change at once if it supports this.",
+    hint: "A stopped VM gets the change at its next start.",
+    fields: { cpus: "CPUs", ram: "Memory" },
+    limit: (limit) => `At most ${limit}`,
+    reasons: {
+      AboveLimit: (limit) => `Enter at most ${limit}.`,
+      BelowLimit: (limit) => `Enter at least ${limit}.`,
+      NotANumber: () => "Enter a whole number.",
+      NotASize: () => "Enter a size such as 2 GiB or 512 MiB.",
+    },
   },
   rights: {
     start: "start",

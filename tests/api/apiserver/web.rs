@@ -3,6 +3,7 @@
 use crate::apiserver::leader::address_in;
 use crate::apiserver::world::{TIMEOUT, World, eventually, machine, root};
 use futures::StreamExt;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -246,6 +247,65 @@ async fn only_viewers_of_all_vms_see_totals_and_nodes() {
 }
 
 #[tokio::test]
+async fn details_and_size_of_a_vm_need_their_rights() {
+    let console = Console::start("web-details").await;
+    let (vms, merge) = (console.world.vms(), PatchParams::default());
+    let spec =
+        json!({"spec": {"cloudInit": {"userData": {"hidden": 1}}, "vm": {"maximumCpus": 4}}});
+    let vm = vms.patch("vm", &merge, &Patch::Merge(spec)).await.unwrap();
+    let regarding = json!({"kind": "VirtualMachine", "name": "vm", "namespace": console.world.namespace, "uid": vm.metadata.uid});
+    let namesake = json!({"kind": "VirtualMachine", "name": "vm", "namespace": console.world.namespace, "uid": "previous"});
+    let events =
+        kube::Api::<Event>::namespaced(console.world.client.clone(), &console.world.namespace);
+    for (name, regarding) in [("new", regarding), ("old", namesake)] {
+        let event = json!({"metadata": {"name": name}, "regarding": regarding, "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Warning",
+            "reason": name, "note": "", "action": "Test", "reportingController": "test", "reportingInstance": "test"});
+        let event = serde_json::from_value(event).unwrap();
+        events.create(&PostParams::default(), &event).await.unwrap();
+    }
+    let alice = console.login("alice", "").await;
+    let details = async |vm: &str| {
+        let path = format!("/api/v1/vms/{vm}");
+        let (code, _, body) = console.send("GET", &path, &alice, "").await;
+        (code, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    for vm in ["other", "missing"] {
+        assert_eq!(details(vm).await.0, 404, "{vm}");
+    }
+    let (code, body) = details("vm").await;
+    let limits = json!({"cpus": {"requested": "4", "limit": "4"}, "ram": {"requested": "1 GiB", "limit": "1 GiB"}});
+    assert_eq!((code, &body["size"]), (200, &limits));
+    let events = body["events"].as_array().unwrap();
+    assert_eq!((events.len(), &events[0]["reason"]), (1, &json!("new")));
+    assert!(!body.to_string().contains("hidden"), "{body}");
+
+    let resize = async |vm: &str, cpus: &str| {
+        let (path, size) = (
+            format!("/api/v1/vms/{vm}/size"),
+            json!({"cpus": cpus, "ram": "512Mi"}),
+        );
+        let (code, _, body) = console.send("PUT", &path, &alice, &size.to_string()).await;
+        (code, serde_json::from_str(&body).unwrap_or(Value::Null))
+    };
+    assert_eq!(resize("vm", "2").await.0, 403);
+    assert_eq!(resize("other", "1").await.0, 404);
+    configure_pages(&console, json!(["*"]));
+    eventually("the role has an effect", async || {
+        details("vm").await.1["mayResize"] == true
+    })
+    .await;
+    let above = json!({"reason": "AboveLimit", "field": "cpus", "limit": "4"});
+    assert_eq!(resize("vm", "5").await, (422, above));
+    assert_eq!(resize("vm", "2").await.0, 204);
+    let vm = vms.get("vm").await.unwrap().spec.vm;
+    assert_eq!(
+        (vm.current_cpus, vm.current_ram.as_deref()),
+        (Some(2), Some("512Mi"))
+    );
+    assert_eq!(resize("missing", "1").await.0, 404);
+}
+
+#[tokio::test]
 async fn user_stops_and_starts_a_vm_in_a_browser() {
     let console = Console::start("web-browser").await;
     configure_pages(&console, json!(["*"]));
@@ -265,9 +325,10 @@ async fn user_stops_and_starts_a_vm_in_a_browser() {
     let error = String::from_utf8_lossy(&journey.stderr);
     assert!(journey.status.success(), "{text}{error}\n{}", console.log());
     let log = console.log();
-    // One VM by its buttons; then the two VMs that may stop, of which one may start.
+    // One VM by its buttons; then the two VMs that may stop, of which one may start; then two changes of the size.
     let mut lines = vec!["login rejected", "login"];
     lines.extend(["action"; 5]);
+    lines.extend(["action rejected", "action"]);
     lines.push("logout");
     let audit = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let audit = audit.filter(|line: &Value| line["client"] == "127.0.0.1");
@@ -290,6 +351,8 @@ async fn actions_need_a_login_a_permission_and_a_page_of_the_console() {
         ("POST", "/api/v1/vms/vm/viewer-file"),
         ("POST", "/api/v1/active"),
         ("POST", "/api/v1/vms/vm/actions"),
+        ("GET", "/api/v1/vms/vm"),
+        ("PUT", "/api/v1/vms/vm/size"),
         ("GET", "/api/v1/unknown"),
     ] {
         let (code, head, body) = console.send(method, path, SAME_ORIGIN, "{}").await;

@@ -41,6 +41,8 @@ const CLAIMS: &[Claim] = &[
         Ok(&[
             "account_of_the_console_changes_only_the_fields_of_its_actions",
             "actions_need_a_login_a_permission_and_a_page_of_the_console",
+            "details_and_size_of_a_vm_need_their_rights",
+            "only_viewers_of_all_vms_see_totals_and_nodes",
             "screen_needs_a_right_and_the_own_pod_of_a_running_vm",
             "serial_console_and_file_for_a_spice_viewer_need_the_same_right",
             "open_screen_ends_with_the_right_the_login_or_the_runner",
@@ -196,8 +198,11 @@ const CLAIMS: &[Claim] = &[
     ("use the serial consoles of these VMs", Err(CONSEQUENCE)),
     ("get the passwords of the displays", Err(CONSEQUENCE)),
     (
-        "read all VMs, and change five fields",
-        Ok(&["account_of_the_console_changes_only_the_fields_of_its_actions"]),
+        "read all VMs and events, and change five fields",
+        Ok(&[
+            "account_of_the_console_changes_only_the_fields_of_its_actions",
+            "details_and_size_of_a_vm_need_their_rights",
+        ]),
     ),
     (
         "assign VMs of all pools",

@@ -1,0 +1,162 @@
+//! (pure) The details of one VM on a page.
+
+use crate::api::VirtualMachine;
+use crate::api::vm::Disk;
+use crate::web::size::Size;
+use crate::web::view::{VmView, shortened};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::{Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+
+/// Events on a page.
+const EVENTS_MAX: usize = 50;
+
+/// A VM with the fields that only its details have.
+#[derive(Clone, Debug, Resource, Deserialize)]
+#[resource(inherit = VirtualMachine)]
+#[allow(missing_docs)]
+pub struct DetailedVm {
+    pub metadata: ObjectMeta,
+    pub spec: DetailedSpec,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[allow(missing_docs)]
+pub struct DetailedSpec {
+    pub vm: DetailedMachine,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct DetailedMachine {
+    pub disks: Vec<Disk>,
+}
+
+/// The details of a VM. It has all fields that leave the console.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    size: Size,
+    may_resize: bool,
+    used_cpus: u32,
+    used_ram: u64,
+    disks: Vec<DiskRow>,
+    events: Vec<EventRow>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DiskRow {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<String>,
+    is_cd: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventRow {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<Time>,
+    is_warning: bool,
+    reason: String,
+    note: String,
+    count: i32,
+}
+
+impl Details {
+    /// The details of the VM with these objects.
+    #[must_use]
+    pub fn of(vm: &VmView, may_resize: bool, detailed: &DetailedVm, events: Vec<Event>) -> Self {
+        let mut events: Vec<_> = events.into_iter().map(EventRow::of).collect();
+        events.sort_by_key(|event| std::cmp::Reverse(event.time.as_ref().map(|time| time.0)));
+        events.truncate(EVENTS_MAX);
+        let disks = detailed.spec.vm.disks.iter();
+        Self {
+            size: vm.spec.vm.size(),
+            may_resize,
+            used_cpus: vm.status.cpus,
+            used_ram: vm.status.ram,
+            disks: disks.map(DiskRow::of).collect(),
+            events,
+        }
+    }
+}
+
+impl DiskRow {
+    fn of(disk: &Disk) -> Self {
+        if let Some(cdrom) = &disk.cdrom {
+            // The other parts of a URL can have a password.
+            let path = cdrom.image.split(['?', '#']).next().unwrap_or_default();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            return Self {
+                name: shortened(name).to_owned(),
+                size: None,
+                is_cd: true,
+            };
+        }
+        let template = disk.volume_claim_template.as_ref();
+        let name = template.and_then(|template| template.metadata.as_ref()?.name.clone());
+        let resources = template.and_then(|template| template.spec.as_ref()?.resources.as_ref());
+        let requests = resources.and_then(|resources| resources.requests.as_ref());
+        let size = requests.and_then(|requests| requests.get("storage"));
+        Self {
+            name: name.unwrap_or_default(),
+            size: size.map(|size| shortened(&size.0).to_owned()),
+            is_cd: false,
+        }
+    }
+}
+
+impl EventRow {
+    fn of(event: Event) -> Self {
+        let (series, created) = (event.series.as_ref(), event.creation_timestamp());
+        let newest = series.map(|series| Time(series.last_observed_time.0));
+        let first = event.event_time.as_ref().map(|time| Time(time.0));
+        let time = newest.or(event.deprecated_last_timestamp).or(first);
+        let count = series.map(|series| series.count).or(event.deprecated_count);
+        let text = |text: Option<String>| shortened(&text.unwrap_or_default()).to_owned();
+        Self {
+            time: time.or(created),
+            is_warning: event.type_.as_deref() == Some("Warning"),
+            count: count.unwrap_or(1),
+            reason: text(event.reason),
+            note: text(event.note),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, from_value, json, to_value};
+
+    #[test]
+    fn details_have_the_newest_events_and_no_secret_of_a_disk() {
+        let event = |n: usize| {
+            let time = format!("2026-01-01T00:{n:02}:00Z");
+            json!({"metadata": {"name": "e"}, "deprecatedLastTimestamp": time, "reason": format!("R{n}"), "note": "x".repeat(2000)})
+        };
+        let series = json!({"count": 7, "lastObservedTime": "2026-01-02T00:00:00.000000Z"});
+        let mut events: Vec<Value> = (0..60).map(event).collect();
+        events.push(json!({"metadata": {}, "type": "Warning", "reason": "Series", "series": series, "eventTime": "2026-01-01T00:00:00.000000Z"}));
+        let disk = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "20Gi"}}}});
+        let image = "https://user:secret@example.org/iso/debian.iso?token=secret";
+        let disks = json!([{"volumeClaimTemplate": disk}, {"cdrom": {"image": image}}]);
+        let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {"maximumRam": "1 GiB", "disks": disks}}});
+        let (view, detailed) = (from_value(vm.clone()).unwrap(), from_value(vm).unwrap());
+        let events = from_value(json!(events)).unwrap();
+        let details = to_value(Details::of(&view, false, &detailed, events)).unwrap();
+        let expected = json!([
+            {"name": "system", "size": "20Gi", "isCd": false}, {"name": "debian.iso", "isCd": true},
+        ]);
+        assert_eq!(details["disks"], expected);
+        let newest = json!({"time": "2026-01-02T00:00:00Z", "isWarning": true, "reason": "Series", "note": "", "count": 7});
+        assert_eq!(details["events"][0], newest);
+        let reasons = details["events"].as_array().unwrap();
+        assert_eq!((reasons.len(), &reasons[49]["reason"]), (50, &json!("R11")));
+        assert_eq!(reasons[1]["note"].as_str().unwrap().len(), 1024);
+    }
+}

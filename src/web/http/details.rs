@@ -1,0 +1,41 @@
+//! The details of one VM.
+
+use crate::web::details::{DetailedVm, Details};
+use crate::web::http::actions::failed;
+use crate::web::http::{ObjectRequest, Problem};
+use axum::Json;
+use axum::http::StatusCode;
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+
+pub(super) async fn details(request: ObjectRequest) -> Result<Json<Details>, Problem> {
+    let ObjectRequest {
+        console,
+        login,
+        name,
+        ..
+    } = request;
+    let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
+    let vm = console.vms.get(&console.pools.key(&name));
+    let vm = vm.ok_or_else(not_found)?;
+    let settings = console.settings();
+    let viewer = login.viewer(&settings);
+    let pool = console.pools.held(&vm, viewer.user());
+    vm.rights(&viewer, pool.as_deref()).ok_or_else(not_found)?;
+    let uid = vm.metadata.uid.as_deref().ok_or_else(not_found)?;
+
+    let client = &console.cluster.client;
+    let vms = Api::<DetailedVm>::namespaced(client.clone(), &console.namespace);
+    let events = Api::<Event>::namespaced(client.clone(), &console.namespace);
+    let of_vm = ListParams::default().fields(&format!("regarding.uid={uid}"));
+    let read = async { tokio::try_join!(vms.get_opt(&name), events.list(&of_vm)) };
+    let (detailed, events) = read.await.map_err(|error| {
+        tracing::warn!(vm = name, %error, "the console cannot read the details of a VM");
+        failed(&error).problem
+    })?;
+    let detailed = detailed.filter(|present| present.metadata.uid == vm.metadata.uid);
+    let detailed = detailed.ok_or_else(not_found)?;
+    let may_resize = viewer.may_resize();
+    Ok(Json(Details::of(&vm, may_resize, &detailed, events.items)))
+}
