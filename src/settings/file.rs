@@ -50,14 +50,6 @@ const KEYS_WITHOUT_EFFECT: [(&str, &str); 7] = [
         NOT_YET,
     ),
     (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmAccess.syncPreviewsFor",
-        NOT_YET,
-    ),
-    (
-        "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmViewer.syncPreviewsFor",
-        NOT_YET,
-    ),
-    (
         "/Manager./GuiHttpServer./ConsoleWeblet./WebConsole./ComponentCollector./VmMgmt",
         NOT_YET,
     ),

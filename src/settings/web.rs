@@ -148,6 +148,18 @@ pub struct VmAccess {
     pub display_resource: DisplayResource,
     /// Whether a SPICE viewer deletes the file after it has read it. Default: true.
     pub delete_connection_file: Option<BoolOrText>,
+    /// Users and roles that begin with the page of own VMs, if they also have that of all VMs. Default: none.
+    pub sync_previews_for: Vec<UserOrRole>,
+}
+
+/// An item of `syncPreviewsFor`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UserOrRole {
+    /// Name of a user.
+    pub user: Option<String>,
+    /// Name of a role.
+    pub role: Option<String>,
 }
 
 /// Key `displayResource`.
@@ -492,6 +504,12 @@ impl WebSettings {
             .unwrap_or(PASSWORD_VALIDITY)
     }
 
+    /// The users and roles that begin with the page of own VMs.
+    #[must_use]
+    pub fn starts_with_own_vms(&self) -> &[UserOrRole] {
+        &self.server.weblet.console.widgets.access.sync_previews_for
+    }
+
     /// Options of files for SPICE viewers.
     #[must_use]
     pub fn viewer_files(&self) -> ViewerFiles {
@@ -660,7 +678,7 @@ mod tests {
              \"/DisplaySecretReconciler\": {{passwordValidity: \"20\"}}}}}}\n  \
              \"/GuiSocketServer\": {{port: 8888}}\n  \"/GuiHttpServer\":\n    {more}\n    \"/ConsoleWeblet\":\n      \
              \"/WebConsole\":\n        \"/LoginConlet\": {{users: {users}}}\n        \"/ComponentCollector\": \
-             {{\"/VmViewer\": {{deleteConnectionFile: \"false\", displayResource: {{preferredIpVersion: ipv6}}, syncPreviewsFor: []}}}}\n        \
+             {{\"/VmViewer\": {{deleteConnectionFile: \"false\", displayResource: {{preferredIpVersion: ipv6}}, syncPreviewsFor: [{{role: user}}]}}, \"/VmMgmt\": {{}}}}\n        \
              \"/RoleConfigurator\": {{rolesByUser: {{alice: [admin], \"*\": [other]}}}}\n"
         );
         WebSettings::parse(&text, "config.yaml").map_err(|error| error.to_string())
@@ -686,7 +704,7 @@ mod tests {
             deletes_itself: false,
         };
         assert_eq!(settings.viewer_files(), expected);
-        let warned = ["syncPreviewsFor", "/GuiHttpServer.object"];
+        let warned = ["/VmMgmt", "/GuiHttpServer.object"];
         let has = |text: &str| warnings.iter().any(|warning| warning.contains(text));
         assert!(
             warnings.len() == 2 && warned.into_iter().all(has),

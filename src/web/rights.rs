@@ -2,7 +2,7 @@
 
 use crate::api::pool::{PoolGrant, PoolPermission};
 use crate::api::vm::{Grant, Permission, State};
-use crate::settings::web::WebSettings;
+use crate::settings::web::{UserOrRole, WebSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -120,6 +120,7 @@ impl Capability {
 pub struct Viewer<'a> {
     user: &'a str,
     roles: BTreeSet<&'a str>,
+    start_pages: &'a [UserOrRole],
     /// What the roles permit.
     pub capabilities: BTreeSet<Capability>,
 }
@@ -145,7 +146,21 @@ impl<'a> Viewer<'a> {
         Self {
             user,
             roles,
+            start_pages: settings.starts_with_own_vms(),
             capabilities,
+        }
+    }
+
+    /// The page after the login. Users of both lists begin with all VMs, unless `syncPreviewsFor` names them.
+    #[must_use]
+    pub fn start(&self) -> Capability {
+        let mut named = self.start_pages.iter();
+        let is_named = named.any(|it| self.is_meant(it.user.as_deref(), it.role.as_deref()));
+        let has_own = self.capabilities.contains(&Capability::Portal);
+        if !self.sees_all() || is_named && has_own {
+            Capability::Portal
+        } else {
+            Capability::Overview
         }
     }
 
@@ -325,6 +340,30 @@ mod tests {
             let settings = settings(&by_role);
             let viewer = Viewer::new(&settings, user, &[]);
             assert!(viewer.capabilities.iter().eq(&expected), "{user} {by_role}");
+        }
+    }
+
+    #[test]
+    fn start_page_is_the_overview_unless_the_user_is_named() {
+        let pages = json!({"conletTypesByRole": {"a": ["*"], "b": ["*"], "c": ["--*"], "d": ["org.jdrupes.vmoperator.vmmgmt.VmMgmt"]}});
+        let roles =
+            json!({"rolesByUser": {"alice": ["a"], "bob": ["b"], "carol": ["c"], "dave": ["d"]}});
+        let access =
+            json!({"syncPreviewsFor": [{"user": "alice"}, {"user": "dave"}, {"role": "x"}, {}]});
+        let console = json!({"/RoleConletFilter": pages, "/RoleConfigurator": roles, "/ComponentCollector": {"/VmAccess": access}});
+        let settings = json!({"/GuiHttpServer": {"/ConsoleWeblet": {"/WebConsole": console}}});
+        let settings: WebSettings = serde_json::from_value(settings).unwrap();
+        let (portal, overview) = (Capability::Portal, Capability::Overview);
+        let reported = ["x".to_owned()];
+        for (user, reported, expected) in [
+            ("alice", [].as_slice(), portal),
+            ("bob", &[], overview),
+            ("bob", &reported, portal),
+            ("carol", &[], portal),
+            ("dave", &[], overview),
+        ] {
+            let viewer = Viewer::new(&settings, user, reported);
+            assert_eq!(viewer.start(), expected, "{user}");
         }
     }
 

@@ -32,6 +32,8 @@ pub(super) struct Session {
     cluster: Option<String>,
     namespace: String,
     capabilities: BTreeSet<Capability>,
+    /// The first page.
+    start: Capability,
 }
 
 impl Session {
@@ -39,12 +41,14 @@ impl Session {
         let settings = console.settings();
         let user = settings.user(&login.user);
         let reported = login.full_name.as_deref().map(str::to_owned);
+        let viewer = login.viewer(&settings);
         Json(Self {
             user: login.user.as_ref().to_owned(),
             full_name: reported.or_else(|| user.and_then(|user| user.full_name.clone())),
             cluster: settings.cluster_name.clone(),
             namespace: console.namespace.clone(),
-            capabilities: login.viewer(&settings).capabilities,
+            start: viewer.start(),
+            capabilities: viewer.capabilities,
         })
     }
 }

@@ -5,7 +5,9 @@ export interface Session {
   fullName?: string;
   cluster?: string;
   namespace: string;
-  capabilities: ("portal" | "overview")[];
+  capabilities: ("portal" | "overview" | "resize")[];
+  /** The page after the login. */
+  start: "portal" | "overview";
 }
 
 export type Action = "start" | "stop" | "reset";

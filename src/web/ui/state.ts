@@ -303,7 +303,7 @@ export const place = computed((): Place => {
   return { list: named ?? startList(), vm: (named && second) || null };
 });
 
-const startList = (): ListName => lists.value[lists.value.length - 1] ?? "portal";
+const startList = (): ListName => (phase.value.is === "loggedIn" ? phase.value.session.start : "portal");
 
 function decoded(part: string): string {
   try {
