@@ -40,7 +40,7 @@ pub struct DetailedMachine {
 pub struct Details {
     size: Size,
     may_resize: bool,
-    used_cpus: u32,
+    used_cpus: u64,
     used_ram: u64,
     disks: Vec<DiskRow>,
     events: Vec<EventRow>,

@@ -37,7 +37,7 @@ impl Sample {
         vms.iter().fold(empty, |all, vm| Self {
             time,
             running: all.running + u64::from(vm.is_running()),
-            cpus: all.cpus.saturating_add(vm.status.cpus.into()),
+            cpus: all.cpus.saturating_add(vm.status.cpus),
             ram: all.ram.saturating_add(vm.status.ram),
         })
     }

@@ -86,7 +86,8 @@ pub struct StatusView {
     pub logged_in_user: Option<Box<str>>,
     pub console_key: Option<Box<str>>,
     pub assignment: HolderView,
-    pub cpus: u32,
+    #[serde(deserialize_with = "read_size")]
+    pub cpus: u64,
     /// In bytes.
     #[serde(deserialize_with = "read_size")]
     pub ram: u64,
@@ -127,7 +128,7 @@ fn read_system<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<str>>, D
     Ok(name.map(|name| shortened(name).into()))
 }
 
-/// A size in bytes. Another text counts as 0.
+/// A number, or a size in bytes. Other values count as 0, since a runner of an earlier version writes them itself.
 fn read_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let size = Value::deserialize(from)?;
     Ok(serde_json::from_value(size).map_or(0, |Bytes(bytes)| bytes))
@@ -167,7 +168,7 @@ struct Facts<'a> {
     /// Time of the last start or stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<&'a Time>,
-    cpus: u32,
+    cpus: u64,
     ram: u64,
     #[serde(skip_serializing_if = "str::is_empty")]
     node: &'a str,
@@ -427,6 +428,8 @@ mod tests {
         ] {
             assert_eq!(vm(osinfo).status.system, None);
         }
+        let status: StatusView = serde_json::from_value(json!({"cpus": -1, "ram": "?"})).unwrap();
+        assert_eq!((status.cpus, status.ram), (0, 0));
         assert_eq!(
             vm(json!({"id": "x".repeat(5000)}))
                 .status
