@@ -3,6 +3,7 @@
 // optional SCREEN (path of a PNG file, if the VM runs and the user may use its screen), SERIAL (a text that the serial console shows
 // after the Enter key, under the same conditions), RESET (if the VM runs and the user may reset it),
 // OVERVIEW (another VM, if the user sees all VMs), POOL (a pool with a free VM, of which the user has none), SCREENSHOT (path of a PNG file) and CHROMIUM (path of the browser).
+import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";
 
 const TIMEOUT_MS = 20_000;
@@ -51,6 +52,26 @@ async function step(text, run) {
   }
 }
 
+const STANDARD = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"];
+const axe = readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+// `evaluate` of a text would need `unsafe-eval` in the content security policy; the protocol of the browser does not.
+const protocol = await context.newCDPSession(page);
+async function evaluate(expression) {
+  const { result, exceptionDetails } = await protocol.send("Runtime.evaluate", { expression, awaitPromise: true, returnByValue: true });
+  if (exceptionDetails) throw new Error(exceptionDetails.exception?.description ?? exceptionDetails.text);
+  return result.value;
+}
+const checkAccess = (place) =>
+  step(`${place} has no violation of WCAG 2.2 AA that axe finds`, async () => {
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await evaluate(axe);
+      const { passes, violations } = await evaluate(`axe.run({ runOnly: ${JSON.stringify(STANDARD)} })`);
+      const found = violations.map(({ id, nodes }) => `${colorScheme}: ${id}: ${nodes[0].html}`);
+      if (found.length > 0 || passes.length === 0) throw new Error(found.join("; ") || "axe has checked nothing");
+    }
+  });
+
 const userField = page.getByLabel("User", { exact: true });
 const row = page.locator(`[data-vm="${vm}"]`);
 const rowRequests = (state) => page.locator(`[data-vm="${vm}"][data-requested="${state}"]`).waitFor();
@@ -65,6 +86,7 @@ await step("the console shows the login form", async () => {
   await page.goto(url, { timeout: TIMEOUT_MS });
   await userField.waitFor();
 });
+await checkAccess("the login form");
 await step("a wrong password is rejected", async () => {
   await logIn(`${password}-wrong`);
   await page.getByText("User or password is wrong.").waitFor();
@@ -73,6 +95,7 @@ await step("the right password shows the list", async () => {
   await logIn(password);
   await row.waitFor();
 });
+await checkAccess("the first list");
 if (process.env.SCREEN) {
   const canvas = page.locator(".picture canvas");
   const hasPicture = (element) => {
@@ -162,17 +185,19 @@ if (process.env.OVERVIEW) {
     await page.getByRole("button", { name: /^Start \d+ VMs?$/ }).click();
     await rowRequests("Running");
   });
-  await step("a size above the limit is rejected at its field, and a smaller one is requested", async () => {
+  const change = async (size) => {
+    await page.getByLabel("Memory", { exact: true }).fill(size);
+    await page.getByRole("button", { name: "Change size" }).click();
+  };
+  await step("a size above the limit is rejected at its field", async () => {
     await row.getByRole("link", { name: vm, exact: true }).click();
-    const memory = page.getByLabel("Memory", { exact: true });
-    const change = async (size) => {
-      await memory.fill(size);
-      await page.getByRole("button", { name: "Change size" }).click();
-    };
     await change("64 GiB");
-    await page.locator('#ram-limit.error').waitFor();
+    await page.locator("#ram-limit.error").waitFor();
+  });
+  await checkAccess("the overview with a VM and a wrong size");
+  await step("a size within the limit is requested", async () => {
     await change("256 MiB");
-    await page.locator('#ram-limit:not(.error)').waitFor();
+    await page.locator("#ram-limit:not(.error)").waitFor();
     await page.getByRole("link", { name: "Close", exact: true }).click();
   });
   await step("the Escape key closes the VM beside the list", async () => {
@@ -184,6 +209,8 @@ if (process.env.OVERVIEW) {
     if (!(await row.getByRole("link").evaluate((link) => link === document.activeElement))) throw new Error("the list has no focus");
   });
   await page.getByRole("link", { name: "My VMs", exact: true }).click();
+  await row.waitFor();
+  await checkAccess("the list of own VMs");
 }
 if (process.env.POOL) {
   const pool = page.locator(`[data-pool="${process.env.POOL}"]`);
