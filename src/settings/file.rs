@@ -30,7 +30,7 @@ const NOT_YET: &str =
     "the web console does not support this key yet, so it has no effect; it can remain in the file";
 
 /// Keys without effect, and the reason.
-const KEYS_WITHOUT_EFFECT: [(&str, &str); 7] = [
+const KEYS_WITHOUT_EFFECT: [(&str, &str); 5] = [
     (
         "/Manager./Controller./Reconciler.openTelemetry",
         "this key has no effect, because the operator sends no OpenTelemetry traces; remove the key. The metric \

@@ -117,7 +117,7 @@ if (process.env.SCREEN) {
   });
   await step("the screen accepts a key and leads back to the list", async () => {
     await canvas.press("Enter");
-    await page.getByRole("link", { name: "All VMs" }).click();
+    await page.getByRole("link", { name: "List of VMs" }).click();
     await row.waitFor();
   });
 }
@@ -132,7 +132,7 @@ if (process.env.SERIAL) {
     await page.locator(".xterm-rows").getByText(process.env.SERIAL).last().waitFor({ timeout: BOOT_TIMEOUT_MS });
   });
   await step("the serial console leads back to the list", async () => {
-    await page.getByRole("link", { name: "All VMs" }).click();
+    await page.getByRole("link", { name: "List of VMs" }).click();
     await row.waitFor();
   });
 }

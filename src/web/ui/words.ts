@@ -394,7 +394,7 @@ export const english: Words = {
   more: "More actions",
   device: {
     disabled: "The VM does not run. Start it first.",
-    back: "All VMs",
+    back: "List of VMs",
     toolbar: "Tools",
     leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Tab moves it back.",
     leaveShort: "Ctrl+Alt+Shift: leave the guest",
