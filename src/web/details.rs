@@ -1,7 +1,7 @@
 //! (pure) The details of one VM on a page.
 
 use crate::api::VirtualMachine;
-use crate::api::vm::Disk;
+use crate::api::vm::{Disk, Network};
 use crate::web::size::Size;
 use crate::web::view::{VmView, shortened};
 use k8s_openapi::api::events::v1::Event;
@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Events on a page.
 const EVENTS_MAX: usize = 50;
 
+/// Addresses on a page.
+const ADDRESSES_MAX: usize = 16;
+
 /// A VM with the fields that only its details have.
 #[derive(Clone, Debug, Resource, Deserialize)]
 #[resource(inherit = VirtualMachine)]
@@ -19,6 +22,16 @@ const EVENTS_MAX: usize = 50;
 pub struct DetailedVm {
     pub metadata: ObjectMeta,
     pub spec: DetailedSpec,
+    #[serde(default)]
+    pub status: DetailedStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs)]
+pub struct DetailedStatus {
+    #[serde(rename = "guestIPs")]
+    pub guest_ips: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -32,6 +45,7 @@ pub struct DetailedSpec {
 #[allow(missing_docs)]
 pub struct DetailedMachine {
     pub disks: Vec<Disk>,
+    pub networks: Vec<Network>,
 }
 
 /// The details of a VM. It has all fields that leave the console.
@@ -43,6 +57,9 @@ pub struct Details {
     used_cpus: u64,
     used_ram: u64,
     disks: Vec<DiskRow>,
+    networks: Vec<NetworkRow>,
+    /// IP addresses of the guest.
+    addresses: Vec<String>,
     events: Vec<EventRow>,
 }
 
@@ -53,6 +70,14 @@ struct DiskRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<String>,
     is_cd: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct NetworkRow {
+    name: String,
+    /// None for a network behind the address of the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bridge: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -73,20 +98,30 @@ impl Details {
         let mut events: Vec<_> = events.into_iter().map(EventRow::of).collect();
         events.sort_by_key(|event| std::cmp::Reverse(event.time.as_ref().map(|time| time.0)));
         events.truncate(EVENTS_MAX);
-        let disks = detailed.spec.vm.disks.iter();
+        let (machine, addresses) = (&detailed.spec.vm, detailed.status.guest_ips.iter());
+        let addresses = addresses.take(ADDRESSES_MAX);
+        let mut claims = 0;
+        let disks = machine.disks.iter().map(|disk| {
+            let row = DiskRow::of(disk, claims);
+            claims += usize::from(!row.is_cd);
+            row
+        });
         Self {
             size: vm.spec.vm.size(),
             may_resize,
             used_cpus: vm.status.cpus,
             used_ram: vm.status.ram,
-            disks: disks.map(DiskRow::of).collect(),
+            disks: disks.collect(),
+            networks: machine.networks.iter().map(NetworkRow::of).collect(),
+            addresses: addresses.map(|it| shortened(it).to_owned()).collect(),
             events,
         }
     }
 }
 
 impl DiskRow {
-    fn of(disk: &Disk) -> Self {
+    /// The disk after that number of disks that are no CD drives.
+    fn of(disk: &Disk, claims: usize) -> Self {
         if let Some(cdrom) = &disk.cdrom {
             // The other parts of a URL can have a password.
             let path = cdrom.image.split(['?', '#']).next().unwrap_or_default();
@@ -103,9 +138,20 @@ impl DiskRow {
         let requests = resources.and_then(|resources| resources.requests.as_ref());
         let size = requests.and_then(|requests| requests.get("storage"));
         Self {
-            name: name.unwrap_or_default(),
+            name: name.unwrap_or_else(|| format!("disk-{claims}")),
             size: size.map(|size| shortened(&size.0).to_owned()),
             is_cd: false,
+        }
+    }
+}
+
+impl NetworkRow {
+    fn of(network: &Network) -> Self {
+        let bridge = network.tap.as_ref().map(|tap| tap.bridge.clone());
+        let name = network.name.clone().or_else(|| bridge.clone());
+        Self {
+            name: name.unwrap_or_else(|| "user".to_owned()),
+            bridge,
         }
     }
 }
@@ -144,15 +190,24 @@ mod tests {
         events.push(json!({"metadata": {}, "type": "Warning", "reason": "Series", "series": series, "eventTime": "2026-01-01T00:00:00.000000Z"}));
         let disk = json!({"metadata": {"name": "system"}, "spec": {"resources": {"requests": {"storage": "20Gi"}}}});
         let image = "https://user:secret@example.org/iso/debian.iso?token=secret";
-        let disks = json!([{"volumeClaimTemplate": disk}, {"cdrom": {"image": image}}]);
-        let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {"maximumRam": "1 GiB", "disks": disks}}});
+        let disks = json!([{"volumeClaimTemplate": disk}, {"cdrom": {"image": image}}, {"volumeClaimTemplate": {}}]);
+        let networks =
+            json!([{"user": {}}, {"tap": {}}, {"name": "lan", "tap": {"bridge": "br1"}}]);
+        let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {"maximumRam": "1 GiB", "disks": disks, "networks": networks}},
+            "status": {"guestIPs": ["192.0.2.9"]}});
         let (view, detailed) = (from_value(vm.clone()).unwrap(), from_value(vm).unwrap());
         let events = from_value(json!(events)).unwrap();
         let details = to_value(Details::of(&view, false, &detailed, events)).unwrap();
         let expected = json!([
             {"name": "system", "size": "20Gi", "isCd": false}, {"name": "debian.iso", "isCd": true},
+            {"name": "disk-1", "isCd": false},
         ]);
         assert_eq!(details["disks"], expected);
+        let expected = json!([
+            {"name": "user"}, {"name": "br0", "bridge": "br0"}, {"name": "lan", "bridge": "br1"},
+        ]);
+        assert_eq!(details["networks"], expected);
+        assert_eq!(details["addresses"], json!(["192.0.2.9"]));
         let newest = json!({"time": "2026-01-02T00:00:00Z", "isWarning": true, "reason": "Series", "note": "", "count": 7});
         assert_eq!(details["events"][0], newest);
         let reasons = details["events"].as_array().unwrap();

@@ -77,6 +77,9 @@ export interface VmDetails {
   usedRam: number;
   /** The image of a CD drive is its name. */
   disks: { name: string; size?: string; isCd?: boolean }[];
+  /** Without a bridge, a network is behind the address of the pod. */
+  networks: { name: string; bridge?: string }[];
+  addresses: string[];
   /** The newest first. `time` is a timestamp of RFC 3339. */
   events: { time?: string; isWarning: boolean; reason: string; note: string; count: number }[];
 }

@@ -70,7 +70,9 @@ function Content({ vm }: { vm: Vm }) {
         <Fact name={text.usedFrom} value={facts?.usedFrom} />
         <Fact name={columns.assignedTo} value={facts?.assignedTo} />
         <Fact name={text.permissions} value={row.may.map((right) => textFor(words.rights, right) ?? right).join(", ") || text.noPermissions} />
-        <Fact name={text.disks} value={details && details.disks.length > 0 && <Disks of={details} />} />
+        <Fact name={text.disks} value={details && <Lines of={details.disks.map(diskText)} />} />
+        <Fact name={text.networks} value={details && <Lines of={details.networks.map(({ name, bridge }) => text.network(name, bridge))} />} />
+        <Fact name={text.addresses} value={details && <Lines of={details.addresses} />} />
       </dl>
       {details?.mayResize && <SizeForm name={vm.name} size={details.size} />}
       {details ? <Events of={details} /> : <p class={answer ? "error" : ""}>{answer && !answer.ok ? errorText(answer.error) : text.loading}</p>}
@@ -98,11 +100,12 @@ function useDetails(vm: Vm): Signal<Answer<VmDetails> | null> {
   return details;
 }
 
-const Disks = ({ of }: { of: VmDetails }) => (
+const diskText = ({ name, size = "", isCd }: VmDetails["disks"][number]) =>
+  isCd ? `${words.details.cd}: ${name || words.details.emptyCd}` : words.details.disk(name, size);
+
+const Lines = ({ of }: { of: string[] }) => (
   <ul>
-    {of.disks.map(({ name, size = "", isCd }, index) => (
-      <li key={index}>{isCd ? `${words.details.cd}: ${name || words.details.emptyCd}` : words.details.disk(name, size)}</li>
-    ))}
+    {of.length > 0 ? of.map((line, index) => <li key={index}>{line}</li>) : <li>{words.details.none}</li>}
   </ul>
 );
 

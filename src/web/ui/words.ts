@@ -107,9 +107,10 @@ export interface Words {
     more(count: number): string;
     usedFrom(address: string): string;
   };
-  details: Record<"close" | "loading" | "system" | "usedFrom" | "permissions" | "noPermissions" | "disks" | "cd" | "emptyCd" | "events" | "noEvents" | "warning", string> & {
+  details: Record<"close" | "loading" | "system" | "usedFrom" | "permissions" | "noPermissions" | "none" | "disks" | "networks" | "addresses" | "cd" | "emptyCd" | "events" | "noEvents" | "warning", string> & {
     used(amount: string, limit: string): string;
     disk(name: string, size: string): string;
+    network(name: string, bridge: string | undefined): string;
     times(count: number): string;
   };
   size: Record<"title" | "submit" | "busy" | "sent" | "hint", string> & {
@@ -332,7 +333,10 @@ export const english: Words = {
     usedFrom: "Used from",
     permissions: "You may",
     noPermissions: "only look at it",
+    none: "none",
     disks: "Disks",
+    networks: "Networks",
+    addresses: "Addresses",
     cd: "CD drive",
     emptyCd: "empty",
     events: "Events",
@@ -340,6 +344,7 @@ export const english: Words = {
     warning: "Warning",
     used: (amount, limit) => `${amount} in use, at most ${limit}`,
     disk: (name, size) => (size ? `${name}, ${size}` : name),
+    network: (name, bridge) => (bridge ? `${name}, bridge ${bridge}` : `${name}, behind the address of the pod`),
     times: (count) => `${count} times`,
   },
   size: {
