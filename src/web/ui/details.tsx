@@ -11,8 +11,8 @@ import { errorText, textFor, words } from "./words";
 import "./details.css";
 
 const RELOAD_DELAY_MS = 1000;
-/** Elements that use the Escape key themselves. */
-const USES_ESCAPE = "dialog, [popover], input";
+/** An open element that uses the Escape key itself, or a field. */
+const USES_ESCAPE = ':popover-open, dialog[open], input:is([type="search"], [inputmode]):focus';
 
 export function Details({ name, of }: { name: string; of: ListName }) {
   const text = words.details;
@@ -26,8 +26,7 @@ export function Details({ name, of }: { name: string; of: ListName }) {
   useEffect(() => () => void requestAnimationFrame(() => focusVm(last.current, ":is(h2, h3, th) > a")), []);
   useEffect(() => {
     const close = (event: KeyboardEvent) => {
-      const isUsed = event.target instanceof Element && event.target.closest(USES_ESCAPE);
-      if (event.key === "Escape" && !isUsed) location.hash = listUrl(of);
+      if (event.key === "Escape" && !document.querySelector(USES_ESCAPE)) location.hash = listUrl(of);
     };
     addEventListener("keydown", close);
     return () => removeEventListener("keydown", close);
