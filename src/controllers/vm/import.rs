@@ -117,6 +117,7 @@ pub fn refusal(pod: &PodView) -> Option<Diagnosis> {
         FetchReason::FormatNotSupported => ReadyReason::FormatNotSupported,
         FetchReason::ImageRefused => ReadyReason::ImageRefused,
         FetchReason::AddressRefused => ReadyReason::AddressRefused,
+        FetchReason::ChecksumMismatch => ReadyReason::ChecksumMismatch,
         FetchReason::DiskNotEmpty => ReadyReason::DiskNotEmpty,
         FetchReason::DataMissing => ReadyReason::DataMissing,
         _ => ReadyReason::ImportFailed,

@@ -73,8 +73,10 @@ impl DiskFiles {
         if volume.f_blocks == 0 || bytes <= total {
             return Ok(());
         }
+        // A file system takes about a twentieth of its volume for itself.
+        let needed = bytes.saturating_add(bytes / 20).div_ceil(1 << 20);
         let message = format!(
-            "the disk of the image has {}, and the volume has {}; use a PVC that is larger than the disk of the image",
+            "the disk of the image has {}, and the volume has {}; use a PVC of at least {needed}Mi",
             size(bytes),
             size(total)
         );

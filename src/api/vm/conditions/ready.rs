@@ -261,6 +261,13 @@ pub enum ReadyReason {
             the VM"
     )]
     DiskNotEmpty,
+    /// The checksum of the downloaded image differs from that in the VM.
+    #[strum(
+        detailed_message = "the termination message of the import pod",
+        message = "compare the checksum in the VM with the checksum that the publisher of the image states. Then correct \
+            spec.vm.disks[].source.http.checksum or the URL"
+    )]
+    ChecksumMismatch,
     /// The import of an image fails for another reason, and another attempt cannot succeed.
     #[strum(
         detailed_message = "the termination message of the import pod",

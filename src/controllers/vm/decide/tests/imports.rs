@@ -134,6 +134,7 @@ fn a_temporary_failure_is_repeated_and_a_final_one_waits_for_a_change() {
         ("ImageRefused", ReadyReason::ImageRefused),
         ("AddressRefused", ReadyReason::AddressRefused),
         ("TooLarge", ReadyReason::ImageTooLarge),
+        ("ChecksumMismatch", ReadyReason::ChecksumMismatch),
         ("DiskNotEmpty", ReadyReason::DiskNotEmpty),
         ("DataMissing", ReadyReason::DataMissing),
         ("InvalidUrl", ReadyReason::ImportFailed),
