@@ -1,5 +1,5 @@
-//! The Debian examples: a Job or an import writes a cloud image onto the disk, and the guest accepts a login by SSH. Their lines are
-//! unchanged except those with a placeholder, and the host of the URL.
+//! The Debian example: an import writes a cloud image onto the disk, and the guest accepts a login by SSH. Its lines are unchanged except
+//! the placeholder, the host of the URL, and the volume mode.
 
 use super::harness::vm::BOOT;
 use super::harness::{Space, e2e, environment, eventually, kubectl};
@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::example::filled_in;
 use tempfile::TempDir;
+use tokio::process::Child;
 
+const EXAMPLE: &str = "debian.yaml";
 /// The host of the image in the example.
 const HOST: &str = "https://cloud.debian.org";
 /// The node's address, under which pods reach it.
@@ -29,15 +31,14 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// The example with these values in place of its placeholders.
-fn example(file: &str, values: &[(&str, &str)]) -> String {
-    let text = fs::read_to_string(environment::repo().join("examples").join(file)).unwrap();
-    filled_in(file, &text, values)
-}
-
-/// Serves that disk under the path of Debian's cloud image. Returns the server and its URL.
-async fn serve(dir: &Path, disk: &Path, url: &str) -> (tokio::process::Child, String) {
-    let path = dir.join(url.strip_prefix(HOST).unwrap().trim_start_matches('/'));
+/// The example with this key, and with the address of a server that has that disk in place of Debian's image. The server runs until it
+/// is dropped.
+pub fn example(dir: &Path, disk: &Path, key: &str) -> (Child, String) {
+    let text = fs::read_to_string(environment::repo().join("examples").join(EXAMPLE)).unwrap();
+    let url = text.split_whitespace().find(|word| word.starts_with(HOST));
+    let path = url.unwrap().strip_prefix(HOST).unwrap();
+    let web = dir.join("web");
+    let path = web.join(path.trim_start_matches('/'));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let root = environment::repo().join(".cache/images/runner-root/usr");
     // The image's qemu-img, because the machine need not have one.
@@ -51,35 +52,16 @@ async fn serve(dir: &Path, disk: &Path, url: &str) -> (tokio::process::Child, St
     let port = free_port().to_string();
     let server = tokio::process::Command::new("python3")
         .args(["-m", "http.server", "--bind", NODE, "--directory"])
-        .arg(dir)
+        .arg(&web)
         .arg(&port)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    (server, format!("http://{NODE}:{port}"))
-}
-
-async fn apply(space: &Space, dir: &Path, text: &str) {
-    let file = dir.join("object.yaml");
-    fs::write(&file, text).unwrap();
-    let file = file.display().to_string();
-    space.kubectl(&["apply", "--filename", &file]).await;
-}
-
-/// Fills the VM's disk by the Job of the example, with that disk in place of Debian's image.
-pub async fn fill_disk(space: &Space, dir: &Path, disk: &Path) {
-    let image = format!("localhost/vm-runner:{}", env!("CARGO_PKG_VERSION"));
-    let job = fs::read_to_string(environment::repo().join("examples/debian/disk.yaml")).unwrap();
-    let url = job.split_whitespace().find(|word| word.starts_with(HOST));
-    let (_server, host) = serve(dir, disk, url.unwrap()).await;
-    let replacements = [("<RUNNER-IMAGE>", image.as_str()), (HOST, host.as_str())];
-    apply(space, dir, &example("debian/disk.yaml", &replacements)).await;
-    let complete = ["wait", "job/debian-disk", "--for=condition=Complete"];
-    space
-        .kubectl(&[&complete[..], &["--timeout=300s"]].concat())
-        .await;
+    let host = format!("http://{NODE}:{port}");
+    let values = [("<SSH-PUBLIC-KEY>", key.trim()), (HOST, &host)];
+    (server, filled_in(EXAMPLE, &text, &values))
 }
 
 /// Creates a key for SSH in this file. Returns the public key.
@@ -107,16 +89,11 @@ async fn ssh(key: &Path, port: u16, command: &str) -> Result<String, String> {
     }
 }
 
-/// Waits until the VM runs and accepts a login, and its file system has the size of the PVC.
-async fn log_in(space: &Space, vm: &str, key: &Path) {
-    let running = ["wait", &format!("vm/{vm}"), "--for=condition=Running"];
-    space
-        .kubectl(&[&running[..], &["--timeout=300s"]].concat())
-        .await;
+/// Waits until the VM accepts a login, and its file system has the size of the PVC.
+async fn log_in(space: &Space, key: &Path) {
     let port = free_port();
     let ports = format!("{port}:2222");
-    let pod = format!("pod/{vm}");
-    let forward = ["port-forward", "-n", &space.name, &pod, &ports];
+    let forward = ["port-forward", "-n", &space.name, "pod/debian", &ports];
     // A port-forward ends with the first connection that fails, so each attempt has its own.
     let login = async || {
         let _forward = kubectl::command(&forward).stdout(Stdio::null()).spawn();
@@ -133,60 +110,40 @@ async fn log_in(space: &Space, vm: &str, key: &Path) {
     .await;
 }
 
-#[test]
-fn one_manifest_imports_an_image_and_ends_with_a_login_by_ssh() {
+/// Applies the example in that volume mode, logs in, and restarts the VM without the server.
+fn ends_with_a_login(volume_mode: &str) {
     e2e(1, async |space| {
         let dir = TempDir::new().unwrap();
         let key = dir.path().join("key");
-        let public = ssh_key(&key);
         let disk = environment::repo().join(".cache/guests/debian.img");
-        let text = fs::read_to_string(environment::repo().join("examples/debian-image.yaml"));
-        let text = text.unwrap();
-        let url = text.split_whitespace().find(|word| word.starts_with(HOST));
-        let (server, host) = serve(dir.path(), &disk, url.unwrap()).await;
-        let values = [("<SSH-PUBLIC-KEY>", public.trim()), (HOST, host.as_str())];
-        apply(space, dir.path(), &example("debian-image.yaml", &values)).await;
-        log_in(space, "debian-image", &key).await;
+        let (server, text) = example(dir.path(), &disk, &ssh_key(&key));
+        let file = dir.path().join(EXAMPLE).display().to_string();
+        let mode = format!("volumeMode: {volume_mode}");
+        fs::write(&file, text.replace("volumeMode: Filesystem", &mode)).unwrap();
+        space.kubectl(&["apply", "--filename", &file]).await;
+        let wait = async |condition| {
+            let wait = ["wait", "vm/debian", "--timeout=300s", "--for", condition];
+            space.kubectl(&wait).await;
+        };
+        wait("condition=Running").await;
+        log_in(space, &key).await;
 
         // The disk is filled once: the next start needs no server.
         drop(server);
-        let restart = r#"{"spec": {"vm": {"restartRequest": 1}}}"#;
-        space
-            .kubectl(&[
-                "patch",
-                "vm/debian-image",
-                "--type=merge",
-                "--patch",
-                restart,
-            ])
-            .await;
-        let done = [
-            "wait",
-            "vm/debian-image",
-            "--for=jsonpath={.status.observedRestartRequest}=1",
-        ];
-        space.kubectl(&done).await;
-        let running = [
-            "wait",
-            "vm/debian-image",
-            "--for=condition=Running",
-            "--timeout=300s",
-        ];
-        space.kubectl(&running).await;
+        let request = r#"--patch={"spec": {"vm": {"restartRequest": 1}}}"#;
+        let restart = ["patch", "vm/debian", "--type=merge", request];
+        space.kubectl(&restart).await;
+        wait("jsonpath={.status.observedRestartRequest}=1").await;
+        wait("condition=Running").await;
     });
 }
 
 #[test]
 fn debian_example_ends_with_a_login_by_ssh() {
-    e2e(1, async |space| {
-        let dir = TempDir::new().unwrap();
-        let key = dir.path().join("key");
-        let public = ssh_key(&key);
-        let disk = environment::repo().join(".cache/guests/debian.img");
-        fill_disk(space, dir.path(), &disk).await;
+    ends_with_a_login("Filesystem");
+}
 
-        let vm = example("debian/vm.yaml", &[("<SSH-PUBLIC-KEY>", public.trim())]);
-        apply(space, dir.path(), &vm).await;
-        log_in(space, "debian", &key).await;
-    });
+#[test]
+fn debian_example_with_a_block_device_ends_with_a_login_by_ssh() {
+    ends_with_a_login("Block");
 }

@@ -1,14 +1,16 @@
 //! The commands of the README and of the pages in `docs/`, as printed and in the order of the table of contents. Each page is one
-//! script. Only the name of the namespace differs. Blocks with the comment `not run` are left out. The disk of the pages' VM
-//! has the tiny guest, which boots faster than Debian.
+//! script. Only the name of the namespace differs. Blocks with the comment `not run` are left out. The image of the pages' VM
+//! is the tiny guest on a server of the node, because it boots faster than Debian.
 
 mod exhaustive {
-    use crate::debian::{fill_disk, ssh_key};
+    use crate::debian::{example, ssh_key};
     use crate::harness::{Space, console, e2e, environment, eventually, kubectl};
+    use std::fs;
     use std::path::Path;
     use std::process::{Command, Stdio};
     use support::pages::{Page, pages, reader};
     use tempfile::TempDir;
+    use tokio::process::Child;
 
     /// The namespace of the pages.
     const NAMESPACE: &str = "vmop-demo";
@@ -18,7 +20,6 @@ mod exhaustive {
     /// Deletes the VM with its data, as another cluster has neither.
     const DELETE: &str = "
 kubectl delete vm -n vmop-demo debian
-kubectl delete job -n vmop-demo debian-disk
 kubectl delete pvc -n vmop-demo debian-system-disk debian-data-disk debian-runner-data";
     /// The namespace exists already, and it has an operator.
     const KUBECTL: &str = r#"
@@ -58,11 +59,14 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
         environment::cluster(&["load", &archive.display().to_string()]);
     }
 
-    /// The home directory of a reader with a clone and a key for SSH.
-    fn home() -> TempDir {
+    /// The home directory of a reader with a clone, a key for SSH, and the pages' VM with the image of a server. It needs the server until
+    /// the import is complete.
+    fn home() -> (TempDir, Child) {
         let home = reader();
-        ssh_key(&home.path().join(".ssh/id_ed25519"));
-        home
+        let key = ssh_key(&home.path().join(".ssh/id_ed25519"));
+        let (server, vm) = example(home.path(), &environment::guest_image(), &key);
+        fs::write(home.path().join("debian.yaml"), vm).unwrap();
+        (home, server)
     }
 
     /// The blocks of a page that are run, of the section [`RESTORE`] or of the others.
@@ -81,7 +85,9 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
     async fn run(space: &Space, home: &Path, script: &str) -> Result<(), String> {
         let script = format!(
             "{KUBECTL}\nset -x\n{}",
-            script.replace(NAMESPACE, &space.name)
+            script
+                .replace(NAMESPACE, &space.name)
+                .replace("examples/debian.yaml", "debian.yaml")
         );
         let mut shell = tokio::process::Command::new("timeout");
         shell
@@ -137,9 +143,8 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
     #[test]
     fn commands_of_all_pages_work_as_printed() {
         e2e(2, async |space| {
-            let home = home();
+            let (home, _server) = home();
             load_debian_image(home.path());
-            fill_disk(space, home.path(), &environment::guest_image()).await;
             let mut wrong = Vec::new();
             for page in pages() {
                 wait_until_ready(space).await;

@@ -17,13 +17,12 @@ use vm_operator::api::conditions::find;
 use vm_operator::api::vm::conditions;
 
 /// Values for placeholders.
-const VALUES: [(&str, &str); 8] = [
+const VALUES: [(&str, &str); 7] = [
     ("<ADDRESS>", "10.0.0.1"),
     ("<HOST>", "host-1"),
     ("<CLUSTER-UID>", "cluster"),
     ("<POD-UID>", "pod"),
     ("<VM-UID>", "vm"),
-    ("<RUNNER-IMAGE>", "registry.example.org/vms/vm-runner:0.2.0"),
     (
         "<SSH-PUBLIC-KEY>",
         "ssh-ed25519 AAAAC3Nza reader@example.org",
