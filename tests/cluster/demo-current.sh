@@ -97,3 +97,9 @@ apply_to_current_cluster() {
     typed kubectl apply -n "$NAMESPACE" -f .cache/demo/disk.yaml
     typed kubectl wait -n "$NAMESPACE" "job/$VM-system-disk" --for condition=Complete --timeout 600s
 }
+
+# Without the source: pods of another cluster need not reach a web server on this machine.
+apply_vm_to_current_cluster() {
+    say "\$ sed '/^ *source:/,/url:/d' examples/demo-vm.yaml | kubectl apply -n $NAMESPACE -f -"
+    sed '/^ *source:/,/url:/d' "$REPO/examples/demo-vm.yaml" | kubectl apply --namespace "$NAMESPACE" --filename -
+}
