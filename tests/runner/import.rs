@@ -2,7 +2,7 @@
 //! loopback addresses.
 
 use crate::fixture::{Fixture, LIMIT};
-use crate::host::LoopDevice;
+use crate::host::{LoopDevice, SmallVolume};
 use crate::processes;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -70,12 +70,17 @@ impl Import {
     }
 
     fn start(&self) -> Child {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, options: &[&str]) -> Child {
         let log = |name: &str| File::create(self.fixture.path(name)).unwrap();
         log("end");
         let mut command = self.fixture.image_program("/tmp/vm-runner");
         command
             .args(["import", "--data=/tmp/vm-data", "--to", self.to])
             .arg("--url=http://images.example.org/debian.qcow2")
+            .args(options)
             .env("http_proxy", format!("http://127.0.0.1:{}", self.web.port))
             .env("VMRUNNER_TERMINATION_LOG", "/tmp/end")
             .stdout(log("out"))
@@ -374,9 +379,42 @@ fn an_unpacked_image_that_does_not_fit_is_refused() {
         let reply = move |request: &support::web::Request| Reply::image(request, &bytes, reason);
         import.web = import.fixture.network.enter(|| Web::start(reply));
         let _device = import.onto_device(mib);
-        fs::remove_file(import.fixture.path("vm-data/machine.json")).ok();
         let (_, outcome, _) = import.import();
         assert_eq!(outcome["reason"], reason, "{outcome}");
         fs::remove_file(import.fixture.path("system-disk")).unwrap();
     }
+}
+
+#[test]
+fn a_download_for_another_format_is_not_resumed() {
+    let mut import = Import::of(&content(), &[], |_| {});
+    let image = fs::read(import.fixture.path("image.qcow2")).unwrap();
+    let reply = move |request: &support::web::Request| Reply {
+        stall: (request.n == 0).then_some(3 * MIB),
+        ..Reply::image(request, &image, "\"one\"")
+    };
+    import.web = import.fixture.network.enter(|| Web::start(reply));
+    let _device = import.onto_device(20);
+    let (_, outcome, _) = import.end(import.start_with(&["--format=raw", "--deadline=2"]));
+    assert_eq!(outcome["reason"], "DeadlineExceeded", "{outcome}");
+    // The raw image would begin where the disk begins.
+    let (_, outcome, _) = import.import();
+    assert_eq!(outcome["reason"], "Fetched", "{outcome}");
+    assert!(import.device()[..8 * MIB] == content());
+}
+
+#[test]
+fn an_unpacked_disk_larger_than_its_volume_is_refused() {
+    let mut import = Import::of(&content(), &[], |_| {});
+    let _volume = SmallVolume::of(&import.fixture, "small", 24);
+    import.to = "/tmp/small/disk.img";
+    let mut raw = vec![0; 64 * MIB];
+    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(import.fixture.path("raw"), raw).unwrap();
+    let mut pack = import.fixture.image_program("/usr/bin/gzip");
+    let packed = pack.args(["-c", "/tmp/raw"]).output().unwrap().stdout;
+    let reply = move |request: &support::web::Request| Reply::image(request, &packed, "\"one\"");
+    import.web = import.fixture.network.enter(|| Web::start(reply));
+    let (_, outcome, _) = import.import();
+    assert_eq!(outcome["reason"], "TooLarge", "{outcome}");
 }

@@ -45,8 +45,7 @@ pub struct ClaimIdentity {
     /// Whether an image was imported onto the disk, so that its image file exists before the first start.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
-    /// Whether the operator created the PVC for this VM, without contents. Contents that the record of the VM does not know are then
-    /// those of a deleted volume.
+    /// Whether the user allows an import to overwrite contents of the block device that the record of the VM does not know.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub is_new: bool,
+    pub may_overwrite: bool,
 }

@@ -55,9 +55,9 @@ pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/made-of";
 pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-request";
 /// Annotation on the pod: it only imports an image onto the disk with this PVC. The value is the name of the PVC.
 pub const ANNOTATION_IMPORTS: &str = "vmoperator.jdrupes.org/imports";
-/// Annotation on the PVC of a disk with a source: UID of the VM for which the operator created the PVC, if its template names no contents.
-/// The volume can have the contents of a deleted one, as those of some provisioners do, and an import overwrites them.
-pub const ANNOTATION_NEW_FOR: &str = "vmoperator.jdrupes.org/new-for";
+/// Annotation on a PVC, set by users: UID of this PVC. It allows an import to overwrite the contents of the block device, such as those of
+/// a deleted volume that the provisioner hands out again. A restored PVC has another UID, so its contents are safe.
+pub const ANNOTATION_OVERWRITE: &str = "vmoperator.jdrupes.org/overwrite";
 /// Condition in the readiness gates of an import pod. No program sets it, so that no Service sends connections to the pod.
 pub const CONDITION_NEVER_READY: &str = "vmoperator.jdrupes.org/never-ready";
 /// Annotation on the Service: names of the labels and annotations that come from the VM or from the operator's

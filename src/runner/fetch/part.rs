@@ -318,15 +318,17 @@ impl Part {
         let Some(area) = &mut self.area else {
             return Ok(());
         };
-        let Some(bytes) = area.header.take() else {
+        let Some(bytes) = &area.header else {
             return Ok(());
         };
         let header = Header {
-            bytes: &bytes,
+            bytes,
             total: self.record.total,
             device: area.size,
         };
+        // Without a position, the bytes are not on the device.
         self.record.offset = (area.device.place)(header)?;
+        let bytes = area.header.take().unwrap_or_default();
         let sought = self.file.seek(SeekFrom::Start(self.record.offset));
         sought.map_err(|error| self.write_error(&error))?;
         self.written = 0;

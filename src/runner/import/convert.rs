@@ -35,19 +35,35 @@ impl Source<'_> {
         let file = match self.area {
             None => json!({"driver": "file", "filename": self.path}),
             Some((offset, size)) => {
+                // QEMU reads whole sectors.
                 let device = json!({"driver": "host_device", "filename": self.path});
-                json!({"driver": "raw", "offset": offset, "size": size, "file": device})
+                json!({"driver": "raw", "offset": offset, "size": size.next_multiple_of(512), "file": device})
             }
         };
         json!({"driver": "qcow2", "backing": null, "file": file})
     }
 
-    /// Reads the whole image.
-    fn read(&self) -> io::Result<u64> {
-        let mut file = File::open(self.path)?;
-        let (offset, size) = self.area.unwrap_or((0, u64::MAX));
-        file.seek(SeekFrom::Start(offset))?;
-        io::copy(&mut file.take(size), &mut io::sink())
+    /// Reads the whole image, because programs do not tell an unreadable volume from a damaged image.
+    ///
+    /// # Errors
+    /// The volume cannot be read.
+    pub async fn check_readable(self) -> Result<(), Problem> {
+        let (path, area) = (self.path.to_owned(), self.area);
+        let read = move || {
+            let mut file = File::open(path)?;
+            let (offset, size) = area.unwrap_or((0, u64::MAX));
+            file.seek(SeekFrom::Start(offset))?;
+            io::copy(&mut file.take(size), &mut io::sink())
+        };
+        let read = tokio::task::spawn_blocking(read).await;
+        match read.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let message =
+                    format!("the volume of the image cannot be read: {error}; check the volume");
+                Err(Problem::new(FetchReason::RepositoryNotWritable, message))
+            }
+        }
     }
 }
 
@@ -79,12 +95,8 @@ pub async fn convert(from: Source<'_>, to: &Path, bytes: u64) -> Result<(), Prob
         return Err(problem);
     }
     // qemu-img reports damage of the image, too, as an I/O error.
-    let (path, area) = (from.path.to_owned(), from.area);
-    let read = move || Source { path: &path, area }.read();
-    match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(_)) => Err(damaged(&text)),
-        _ => Err(problem),
-    }
+    from.check_readable().await?;
+    Err(damaged(&text))
 }
 
 /// Starts `qemu-img`. It is killed when the result is dropped.

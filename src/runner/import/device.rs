@@ -6,8 +6,8 @@
 //! packed | disk of the image … | an unpacked qcow2 … | the downloaded file |
 //! ```
 //!
-//! The files lie behind the disk of the image, because the pod has no other volume for them. They are overwritten with zeros after
-//! the conversion. The metadata of the download are in the runner data; their key contains the UID of the PVC.
+//! The files lie behind the disk of the image, because the pod has no other volume for them. Those of the last attempt are overwritten
+//! with zeros after the conversion. The metadata of the download are in the runner data; their key contains the UID of the PVC.
 
 use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::fetch::problem::{Problem, size};
@@ -80,18 +80,24 @@ impl DeviceFiles {
     }
 
     /// Removes the metadata of downloads, except those of this one with `retain_own`.
-    pub fn remove_metadata(&self, retain_own: bool) {
-        let entries = fs::read_dir(&self.data).into_iter().flatten();
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_own = retain_own && name.starts_with(&self.name);
-            if name.starts_with(&self.prefix)
-                && !is_own
-                && let Err(error) = fs::remove_file(entry.path())
-            {
-                tracing::warn!(%error, "cannot remove {}; delete this file", entry.path().display());
+    pub fn remove_metadata(&self, retain_own: bool) -> Result<(), Problem> {
+        let remove = || {
+            for entry in fs::read_dir(&self.data)? {
+                let entry = entry?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with(&self.prefix) && !(retain_own && name.starts_with(&self.name)) {
+                    fs::remove_file(entry.path())?;
+                }
             }
-        }
+            File::open(&self.data)?.sync_all()
+        };
+        remove().map_err(|error: io::Error| {
+            let message = format!(
+                "the runner cannot remove files in {}: {error}; check the volume of the runner data",
+                self.data.display()
+            );
+            Problem::new(FetchReason::RepositoryNotWritable, message)
+        })
     }
 
     /// Downloads the image and fills the device with it. Returns the size of its disk in bytes. The import is recorded before the
@@ -107,7 +113,7 @@ impl DeviceFiles {
         let destination = self.destination("", None, move |header| {
             let position = match Compression::of(header.bytes) {
                 Some(_) => packed_position(header)?,
-                None => position(header, format)?,
+                None => position(header, format, 0)?,
             };
             recorded.record_import(false).map_err(problem_of)?;
             Ok(position)
@@ -121,6 +127,15 @@ impl DeviceFiles {
             None => (downloaded, header),
         };
         let image = Image::of(&header, format)?;
+        let is_behind = match image {
+            Image::Raw => area.0 == 0,
+            Image::Qcow2(bytes) => area.0 >= bytes,
+        };
+        if !is_behind {
+            let message = "the metadata of the download do not belong to the image on the device";
+            self.remove_metadata(false)?;
+            return Err(Problem::new(FetchReason::Interrupted, message));
+        }
         let bytes = match image {
             Image::Raw => area.1,
             Image::Qcow2(bytes) => {
@@ -136,7 +151,7 @@ impl DeviceFiles {
         let files = self.clone();
         blocking(move || {
             // A process that is killed now has to download the image again.
-            files.remove_metadata(false);
+            files.remove_metadata(false)?;
             let device = OpenOptions::new().write(true).open(&files.device);
             let zeroed = device.and_then(|device| {
                 for (offset, length) in [area, downloaded] {
@@ -162,8 +177,9 @@ impl DeviceFiles {
     ) -> Result<((u64, u64), Vec<u8>), Problem> {
         tracing::info!("unpacking the image");
         let end = Some(downloaded.0);
-        let destination =
-            self.destination(".unpacked", end, move |header| position(header, format));
+        let destination = self.destination(".unpacked", end, move |header| {
+            position(header, format, downloaded.1)
+        });
         let mut progress = ProgressWriter::new(Phase::Conversion);
         let part = fetch::claim(&destination, None, &mut progress).await?;
         let part = part.ok_or_else(|| self.failure(&io::ErrorKind::AlreadyExists.into()))?;
@@ -171,7 +187,7 @@ impl DeviceFiles {
             path: &self.device,
             area: Some(downloaded),
         };
-        let length = unpack::unpack(compression, source, &part).await?;
+        let length = unpack::unpack(compression, source, &part, None).await?;
         let (files, offset) = (self.clone(), fetch::offset(Some(&part)));
         let header = blocking(move || files.header(offset)).await?;
         Ok(((offset, length), header))
@@ -253,16 +269,17 @@ fn packed_position(header: &Header<'_>) -> Result<u64, Problem> {
     };
     header.device.checked_sub(total).ok_or_else(|| {
         let message = format!(
-            "the compressed image has {}; the volume has {}; use a PVC with space for the disk of the image, too",
+            "the compressed image has {}; the volume has {}; use a PVC of more than {}Mi",
             size(total),
-            size(header.device)
+            size(header.device),
+            total.div_ceil(MIB)
         );
         Problem::new(FetchReason::TooLarge, message)
     })
 }
 
-/// The position of the image on the device.
-fn position(header: &Header<'_>, format: Option<Format>) -> Result<u64, Problem> {
+/// The position of the image on the device, which has a downloaded file of this length at its end.
+fn position(header: &Header<'_>, format: Option<Format>, downloaded: u64) -> Result<u64, Problem> {
     let total = header.total.unwrap_or(0);
     let (disk, position) = match Image::of(header.bytes, format)? {
         Image::Raw => (total, 0),
@@ -279,11 +296,16 @@ fn position(header: &Header<'_>, format: Option<Format>) -> Result<u64, Problem>
             size(total)
         ),
     };
+    // The unpacked file has an unknown length.
+    let at_least = match header.total {
+        Some(_) => "at least",
+        None => "more than",
+    };
     let message = format!(
-        "the disk of the image has {}{file}; the volume has {}; use a PVC of at least {}Mi",
+        "the disk of the image has {}{file}; the volume has {}; use a PVC of {at_least} {}Mi",
         size(disk),
-        size(header.device),
-        needed.div_ceil(MIB)
+        size(header.device.saturating_add(downloaded)),
+        needed.saturating_add(downloaded).div_ceil(MIB)
     );
     Err(Problem::new(FetchReason::TooLarge, message))
 }

@@ -63,16 +63,9 @@ impl DiskFiles {
 
     /// Checks that the volume is not smaller than a disk of this size.
     pub fn check_volume(&self, bytes: u64) -> Result<(), Problem> {
-        let volume = rustix::fs::statvfs(self.directory());
-        let volume = volume.map_err(|error| self.failure(&error.into()))?;
-        // Without the blocks that the file system reserves for root.
-        let reserved = volume.f_bfree.saturating_sub(volume.f_bavail);
-        let blocks = volume.f_blocks.saturating_sub(reserved);
-        let total = blocks.saturating_mul(volume.f_frsize);
-        // Some network file systems report no size.
-        if volume.f_blocks == 0 || bytes <= total {
+        let Some(total) = self.volume_size()?.filter(|total| bytes > *total) else {
             return Ok(());
-        }
+        };
         // A file system takes about a twentieth of its volume for itself.
         let needed = bytes.saturating_add(bytes / 20).div_ceil(1 << 20);
         let message = format!(
@@ -81,6 +74,17 @@ impl DiskFiles {
             size(total)
         );
         Err(Problem::new(FetchReason::TooLarge, message))
+    }
+
+    /// Size of the volume in bytes. `None` if its file system reports none, such as some network file systems.
+    pub fn volume_size(&self) -> Result<Option<u64>, Problem> {
+        let volume = rustix::fs::statvfs(self.directory());
+        let volume = volume.map_err(|error| self.failure(&error.into()))?;
+        // Without the blocks that the file system reserves for root.
+        let reserved = volume.f_bfree.saturating_sub(volume.f_bavail);
+        let blocks = volume.f_blocks.saturating_sub(reserved);
+        let total = blocks.saturating_mul(volume.f_frsize);
+        Ok(Some(total).filter(|_| volume.f_blocks > 0))
     }
 
     /// Creates the empty file for the conversion. It is a new one, because a process of a killed import may still write to the old one.

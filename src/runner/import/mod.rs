@@ -24,6 +24,7 @@ pub use image::fuzzing::check_image;
 use crate::api::runner::fetch::{FetchOutcome, FetchReason, Phase};
 use crate::api::runner::identity::PodIdentity;
 use crate::api::runner::outcome::EndReason;
+use crate::api::vm::names;
 use crate::runner::failure::Failure;
 use crate::runner::fetch::problem::{Problem, size, task_failure};
 use crate::runner::fetch::{
@@ -96,7 +97,7 @@ async fn locked_import(
     locked.map_err(problem_of)?;
     let claim = pod.claims.get(&disk.display().to_string()).cloned();
     let target = ImportTarget { data, disk, claim };
-    let disk = Disk::of(&target, &fetch);
+    let disk = Disk::of(&target, &fetch, format);
     let result = match decide(&target, pod, &disk).await? {
         ImportDecision::AlreadyThere => {
             tracing::info!(
@@ -104,22 +105,25 @@ async fn locked_import(
                 target.disk.display()
             );
             let disk = disk.clone();
-            let size = blocking(move || disk.retain());
-            (FetchReason::AlreadyThere, size.await?)
+            let size = blocking(move || disk.retain()).await?;
+            record(&target, ImportTarget::complete_import).await?;
+            (FetchReason::AlreadyThere, size)
         }
         ImportDecision::NotEmpty => return Err(not_empty(&target)),
         lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
             return Err(problem_of(target.lost(lost)));
         }
         ImportDecision::Import => match disk.fill(&target, (fetch, format), policy, part).await {
-            Ok(bytes) => (FetchReason::Fetched, bytes),
+            Ok(bytes) => {
+                record(&target, |target| target.record_import(true)).await?;
+                (FetchReason::Fetched, bytes)
+            }
             Err(problem) => {
                 disk.clean_up(&target, &problem).await;
                 return Err(problem);
             }
         },
     };
-    record(&target, |target| target.record_import(true)).await?;
     Ok(result)
 }
 
@@ -131,10 +135,11 @@ enum Disk {
 }
 
 impl Disk {
-    fn of(target: &ImportTarget, arguments: &fetch::Arguments) -> Self {
+    fn of(target: &ImportTarget, arguments: &fetch::Arguments, format: Option<Format>) -> Self {
         if device::is_device(&target.disk) {
             let claim = target.claim.as_ref().map(|claim| claim.uid.as_str());
-            let key = arguments.key(claim.unwrap_or_default());
+            // Claim and format decide where the file is on the device.
+            let key = arguments.key(&format!("{} {format:?}", claim.unwrap_or_default()));
             Self::Device(DeviceFiles::new(target, &key))
         } else {
             Self::File(DiskFiles::new(&target.disk, &arguments.key("")))
@@ -162,7 +167,7 @@ impl Disk {
                 existing_size(files.disk()).map(Option::unwrap_or_default)
             }
             Self::Device(device) => {
-                device.remove_metadata(false);
+                device.remove_metadata(false)?;
                 device.size()
             }
         }
@@ -182,7 +187,7 @@ impl Disk {
                 fill_file(files, (arguments, format), policy, part).await
             }
             Self::Device(device) => {
-                device.remove_metadata(true);
+                device.remove_metadata(true)?;
                 device.fill(target, (arguments, format), policy, part).await
             }
         }
@@ -202,7 +207,7 @@ impl Disk {
                 }
                 Self::Device(_) if may_retry => {}
                 // The device may have bytes of the image, so it is not blank any more.
-                Self::Device(device) => device.remove_metadata(false),
+                Self::Device(device) => device.remove_metadata(false)?,
             }
             Ok(())
         });
@@ -299,7 +304,8 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
         path: &files.download,
         area: None,
     };
-    match unpack::unpack(compression, source, &part).await {
+    let max = files.volume_size()?;
+    match unpack::unpack(compression, source, &part, max).await {
         Err(problem) if problem.reason == FetchReason::RepositoryFull => {
             let message = format!(
                 "the unpacked image does not fit on the volume beside the downloaded file; use a larger PVC ({problem})"
@@ -331,6 +337,12 @@ fn problem_of(failure: Failure) -> Problem {
 
 fn not_empty(target: &ImportTarget) -> Problem {
     let remove = match &target.claim {
+        Some(claim) if device::is_device(&target.disk) => format!(
+            "run `kubectl annotate pvc {} {}={}` to overwrite the contents",
+            claim.name,
+            names::ANNOTATION_OVERWRITE,
+            claim.uid
+        ),
         Some(claim) => format!(
             "set spec.vm.state to Stopped, delete PVC {:?}, and start the VM",
             claim.name

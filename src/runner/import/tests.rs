@@ -54,7 +54,7 @@ impl Vm {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
             imported: false,
-            is_new: false,
+            may_overwrite: false,
         };
         let pod = PodIdentity {
             claims: [(self.disk().display().to_string(), claim)].into(),

@@ -2,8 +2,8 @@
 
 use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::failure::describe_exit;
-use crate::runner::fetch::problem::Problem;
-use crate::runner::fetch::{ProgressWriter, SharedPart, with_part};
+use crate::runner::fetch::problem::{Problem, size};
+use crate::runner::fetch::{Part, ProgressWriter, SharedPart, with_part};
 use crate::runner::harden::FileAccess;
 use crate::runner::import::confined::{last_output, start};
 use crate::runner::import::convert::Source;
@@ -20,11 +20,12 @@ const MEMORY_MAX: u64 = 192 << 20;
 /// Unpacked data is written in chunks of this size in bytes.
 const CHUNK_SIZE: usize = 256 << 10;
 
-/// Writes the unpacked image to the part. Returns its size in bytes.
+/// Writes the unpacked image, with at most this number of bytes, to the part. Returns its size in bytes.
 pub async fn unpack(
     compression: Compression,
     from: Source<'_>,
     to: &SharedPart,
+    max: Option<u64>,
 ) -> Result<u64, Problem> {
     let (begin, mut input) = open(from).map_err(|error| failure(&error))?;
     let length = input.metadata().map_or(0, |it| it.len());
@@ -52,7 +53,15 @@ pub async fn unpack(
             if chunk.is_empty() {
                 return Ok(());
             }
-            with_part(to, move |part| part.write(&chunk)).await??;
+            let write = move |part: &mut Part| part.write(&chunk).map(|()| part.bytes());
+            let written = with_part(to, write).await??;
+            if let Some(max) = max.filter(|max| written > *max) {
+                let message = format!(
+                    "the unpacked image has more than {}, the size of the volume; use a larger PVC",
+                    size(max)
+                );
+                return Err(Problem::new(FetchReason::TooLarge, message));
+            }
             // The program reads the same open file.
             let read = input.stream_position().unwrap_or(begin);
             progress.write(read.saturating_sub(begin), Some(length));
@@ -70,6 +79,7 @@ pub async fn unpack(
     unpacked?;
     let status = status.map_err(|error| failure(&error))?;
     if !status.success() {
+        from.check_readable().await?;
         return Err(problem_of(compression, status, &text));
     }
     with_part(to, |part| {

@@ -199,7 +199,7 @@ mod tests {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
             imported: false,
-            is_new: false,
+            may_overwrite: false,
         };
         [(IMAGE.to_owned(), claim)].into()
     }
@@ -302,7 +302,7 @@ mod tests {
                         name,
                         uid,
                         imported: false,
-                        is_new: false,
+                        may_overwrite: false,
                     },
                 )
             };

@@ -3,7 +3,7 @@
 //! | disk | record | decision |
 //! |---|---|---|
 //! | device | unfinished import onto this PVC | import |
-//! | device with contents | neither used nor imported on this PVC, which the operator created for this VM | import: the contents are those of a deleted volume |
+//! | device with contents | neither used nor imported, and the user allows to overwrite this PVC | import |
 //! | with contents | used, or a complete import, or any import onto this PVC | nothing to do |
 //! | with contents | else | refused: the contents are unknown |
 //! | blank device | used, without an import | nothing to do: the guest may never have written to it |
@@ -80,6 +80,17 @@ impl ImportTarget {
         })
     }
 
+    /// Records that the import, if there is one, is complete.
+    pub fn complete_import(&self) -> Result<(), Failure> {
+        let claim = self.claim.as_ref().map(|claim| claim.uid.clone());
+        Record::update(&self.data, |record| {
+            if let Some(import) = &mut recorded_disks::entry(record, &self.disk).import {
+                import.claim = claim.unwrap_or_default();
+                import.is_complete = true;
+            }
+        })
+    }
+
     /// Removes the record of an import that has written nothing to the disk.
     pub fn remove_import(&self) -> Result<(), Failure> {
         Record::update(&self.data, |record| {
@@ -103,7 +114,7 @@ fn decide(
     claim: Option<&ClaimIdentity>,
     contents: Contents,
 ) -> ImportDecision {
-    let is_new = claim.is_some_and(|claim| claim.is_new);
+    let may_overwrite = claim.is_some_and(|claim| claim.may_overwrite);
     let claim = claim.map(|claim| claim.uid.as_str());
     let import = recorded.import.as_ref();
     let is_complete = import.is_some_and(|import| import.is_complete);
@@ -114,7 +125,9 @@ fn decide(
     let was_used_here = recorded.was_used && !is_other;
     match contents {
         _ if is_device && is_onto_claim && !is_complete => ImportDecision::Import,
-        Contents::Device if is_new && !was_used_here && !is_onto_claim => ImportDecision::Import,
+        Contents::Device if may_overwrite && !recorded.was_used && !is_complete => {
+            ImportDecision::Import
+        }
         // A complete import onto another PVC: this PVC is a restored backup.
         Contents::File | Contents::Device if recorded.was_used || is_complete || is_onto_claim => {
             ImportDecision::AlreadyThere
@@ -145,10 +158,10 @@ mod tests {
         }
     }
 
-    fn claim(uid: &str, is_new: bool) -> ClaimIdentity {
+    fn claim(uid: &str, may_overwrite: bool) -> ClaimIdentity {
         ClaimIdentity {
             uid: uid.to_owned(),
-            is_new,
+            may_overwrite,
             ..ClaimIdentity::default()
         }
     }
@@ -215,10 +228,11 @@ mod tests {
     }
 
     #[test]
-    fn only_unknown_contents_of_a_new_device_are_overwritten() {
-        let here = Some(Some("here"));
+    fn only_unknown_contents_of_a_device_are_overwritten_on_request() {
+        let (here, other) = (Some(Some("here")), Some(Some("other")));
         for (recorded, contents, decision) in [
             (disk(None, None), Contents::Device, Import),
+            (disk(None, Some(("other", false))), Contents::Device, Import),
             (disk(None, None), Contents::File, NotEmpty),
             (disk(here, None), Contents::Device, AlreadyThere),
             (
@@ -226,7 +240,12 @@ mod tests {
                 Contents::Device,
                 AlreadyThere,
             ),
-            (disk(None, Some(("other", false))), Contents::Device, Import),
+            // A restored backup.
+            (
+                disk(other, Some(("other", true))),
+                Contents::Device,
+                AlreadyThere,
+            ),
         ] {
             let seen = decide(&recorded, Some(&claim("here", true)), contents);
             assert_eq!(seen, decision, "{recorded:?}");

@@ -14,7 +14,6 @@
 //! | a stopped VM has images that were downloaded while it ran | they are retained; for a stopped VM none is downloaded |
 //! | the seed's `instance-id` | it follows the VM's UID |
 //! | UIDs of PVCs and the `instance-id` in the environment of the pod | each object has its own |
-//! | whether the environment of the pod has `is_new` of a PVC | it reports the past: the disk had a source when the PVC was created |
 //! | whether the environment of the pod has `usedRunnerData` | it reports the past: the VM has run before |
 //! | conditions of the runner | they report the past: the last reset, the last boot |
 //!
@@ -82,7 +81,6 @@ fn without_identity(object: &mut Value) {
         let claims = identity["claims"].as_object_mut();
         for claim in claims.into_iter().flat_map(|claims| claims.values_mut()) {
             claim["uid"] = Value::Null;
-            claim["is_new"] = Value::Null;
         }
         if let Some(instance) = identity.get_mut("generatedInstance") {
             instance["id"] = Value::Null;

@@ -91,21 +91,20 @@ pub(super) async fn apply(
         display_secret,
         service,
         pod,
-        identity: with_claims(identity, observed, ctx),
+        identity: with_claims(identity, ctx),
         stage,
     })
 }
 
 /// The identity with the UIDs of the PVCs, which exist now.
-fn with_claims(mut identity: PodIdentity, observed: &Observed, ctx: &Context) -> PodIdentity {
-    let vm = observed.vm.uid();
+fn with_claims(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
     identity.claims.retain(|_, claim| {
         let Some(present) = ctx.caches.claims.get(&ctx.scope.key(&claim.name)) else {
             return false;
         };
-        let new_for = present.annotations().get(names::ANNOTATION_NEW_FOR);
-        claim.is_new = new_for.is_some() && new_for == vm.as_ref();
         claim.uid = present.uid().unwrap_or_default();
+        let overwrite = present.annotations().get(names::ANNOTATION_OVERWRITE);
+        claim.may_overwrite = overwrite == Some(&claim.uid);
         !claim.uid.is_empty()
     });
     identity

@@ -57,17 +57,8 @@ pub(super) fn disk(plan: &Plan, disk: &DiskPlan) -> PersistentVolumeClaim {
         .chain(metadata.labels.take().into_iter().flatten());
     metadata.labels = Some(labels.collect());
     let annotations = disk.metadata.annotations.clone().into_iter().flatten();
-    let mut annotations: BTreeMap<_, _> = kept().into_iter().chain(annotations).collect();
-    annotations.remove(names::ANNOTATION_NEW_FOR);
+    metadata.annotations = Some(kept().into_iter().chain(annotations).collect());
     let spec = disk.spec.clone();
-    let has_contents = spec.data_source.is_some()
-        || spec.data_source_ref.is_some()
-        || spec.volume_name.is_some()
-        || spec.selector.is_some();
-    if disk.has_source && !has_contents {
-        annotations.insert(names::ANNOTATION_NEW_FOR.to_owned(), plan.uid.clone());
-    }
-    metadata.annotations = Some(annotations);
     let resources = spec.resources.unwrap_or_default();
     // A PVC must request a size. A template without a size selects volumes of any size.
     let requests = resources.requests.or_else(|| storage("1Mi").requests);

@@ -106,7 +106,7 @@ fn identity(plan: &Plan) -> PodIdentity {
         name: disk.claim.clone(),
         uid: String::new(),
         imported: disk.has_source,
-        is_new: false,
+        may_overwrite: false,
     };
     PodIdentity {
         claims: plan

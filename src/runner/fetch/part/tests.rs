@@ -162,6 +162,11 @@ fn the_first_bytes_decide_the_position_on_a_device() {
         let mut part = claim();
         part.begin(tag(), None).unwrap();
         let written = part.write(image).and_then(|()| part.finish());
+        part.save_unsaved().unwrap();
+        assert!(
+            claim().bytes() == 0 || image.len() > 4,
+            "nothing is on the device"
+        );
         (
             written.unwrap_err().reason,
             fs::metadata(&path).unwrap().len(),
