@@ -10,7 +10,7 @@
 //! | 4 | [`web`] | `vm-operator web`: the web console |
 //! | 4 | [`device_plugin`] | `vm-operator device-plugin`, once on each node: offers `/dev/kvm` and others to pods |
 //! | 3 | [`k8s`] | everything between a controller and the API server; knows no kind of ours |
-//! | 2 | [`settings`], [`telemetry`], `sys`, `pinned_tls` | configuration; logs and metrics; the only `unsafe` code, for the runner; TLS between console and runners |
+//! | 2 | [`settings`], [`telemetry`], `sys`, `pinned_tls`, `https` | configuration; logs and metrics; the only `unsafe` code, for the runner; TLS between console and runners; requests to services outside the cluster |
 //! | 1 | [`api`] | pure data: the kinds, and the contract between operator and runner |
 //!
 //! The operator and the runner share [`api`] and `k8s::client`. The features `operator` and `runner` build each alone.
@@ -23,6 +23,8 @@ pub mod device_plugin;
 #[cfg(any(all(test, feature = "runner"), feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "operator")]
+pub mod https;
 pub mod k8s;
 #[cfg(feature = "operator")]
 pub mod operator;

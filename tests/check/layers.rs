@@ -17,7 +17,7 @@ use vm_operator::operator::sets;
 const LAYERS: [&[&str]; 5] = [
     &["api"],
     // They do not import each other, with one exception: the reader of the configuration sets log level and metrics.
-    &["sys", "telemetry", "settings", "pinned_tls"],
+    &["sys", "telemetry", "settings", "pinned_tls", "https"],
     &["k8s"],
     &["controllers", "runner", "device_plugin", "web"],
     &["operator"],

@@ -59,17 +59,25 @@ impl Leadership {
 
     /// Leadership for that time.
     #[cfg(test)]
-    pub(super) fn leading_for(time: Duration) -> Self {
+    pub(crate) fn leading_for(time: Duration) -> Self {
         Self(watch::Sender::new(State::Leading(Instant::now() + time)))
     }
 
     /// Whether this operator leads now.
     #[must_use]
     pub fn leads(&self) -> bool {
+        self.remaining().is_some()
+    }
+
+    /// The time for which this operator leads at least, or `None` if it does not lead. A call to a service that knows no Lease ends within it.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
         match *self.0.borrow() {
-            State::NoElection => true,
-            State::Waiting => false,
-            State::Leading(until) => Instant::now() < until,
+            State::NoElection => Some(Duration::MAX),
+            State::Waiting => None,
+            State::Leading(until) => until
+                .checked_duration_since(Instant::now())
+                .filter(|left| !left.is_zero()),
         }
     }
 

@@ -1,0 +1,95 @@
+//! (io) HTTPS requests to services outside the cluster: providers of OpenID Connect and of cloud instances.
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::bytes::Bytes;
+
+/// Hosts that need no TLS: the same machine, and the metadata services that a cloud offers to each node.
+const LOCAL: [&str; 5] = [
+    "localhost",
+    "127.0.0.1",
+    "169.254.169.254",
+    "169.254.170.2",
+    "169.254.170.23",
+];
+
+/// Maximum size of a response.
+const RESPONSE_MAX: usize = 4 << 20;
+
+/// The reason that a request has failed.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct HttpsError(Box<dyn std::error::Error + Send + Sync>);
+
+impl HttpsError {
+    /// An error with this cause.
+    pub fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// A client. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct HttpsClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+
+impl HttpsClient {
+    /// A client that trusts public certificate authorities, and those of `authorities` in PEM format.
+    ///
+    /// # Errors
+    /// The authorities are invalid.
+    pub fn new(authorities: &[u8]) -> Result<Self, HttpsError> {
+        let mut roots = RootCertStore::empty();
+        roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        for certificate in CertificateDer::pem_slice_iter(authorities) {
+            let certificate = certificate.map_err(|error| HttpsError::new(error.to_string()))?;
+            roots.add(certificate).map_err(HttpsError::new)?;
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions();
+        let config = config.map_err(HttpsError::new)?;
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config.with_root_certificates(roots).with_no_client_auth())
+            .https_or_http()
+            .enable_http1()
+            .build();
+        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+    }
+
+    /// Sends a request, without following redirects. `limit` is the time for the whole exchange.
+    ///
+    /// # Errors
+    /// The server does not answer in time, or its certificate is not trusted, or its answer is too long.
+    pub async fn send(
+        &self,
+        request: http::Request<Vec<u8>>,
+        limit: Duration,
+    ) -> Result<http::Response<Vec<u8>>, HttpsError> {
+        let uri = request.uri();
+        let is_local = uri.host().is_some_and(|host| LOCAL.contains(&host));
+        if uri.scheme_str() != Some("https") && !is_local {
+            return Err(HttpsError::new(format!(
+                "{uri} does not begin with https://"
+            )));
+        }
+        let exchange = async {
+            let request = request.map(|body| Full::new(Bytes::from(body)));
+            let response = self.0.request(request).await.map_err(HttpsError::new)?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, RESPONSE_MAX).collect().await;
+            let body = body.map_err(HttpsError)?.to_bytes().to_vec();
+            Ok(http::Response::from_parts(head, body))
+        };
+        let late = |_| HttpsError::new(format!("the server has not answered within {limit:?}"));
+        timeout(limit, exchange).await.map_err(late)?
+    }
+}
