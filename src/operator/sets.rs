@@ -141,10 +141,16 @@ impl ControllerSet for PeerPodSet {
 
     fn start(_: &[ControllerName], settings: &PeerPodSettings, start: &mut Start) {
         let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
-        let controller = PeerPodController::new(cluster, namespace, settings.clone());
+        let environment = std::env::vars().filter(|(key, _)| key.starts_with("AWS_"));
+        let settings = settings.clone();
+        let controller =
+            PeerPodController::new(cluster, namespace, settings, environment.collect());
         controller.register(&mut start.pages.registry);
         let changes = controller.watch();
-        start.run(Arc::new(controller), changes);
+        let controller = Arc::new(controller);
+        let calls = controller.clone().call_providers();
+        start.tasks.spawn("calls to providers".to_owned(), calls);
+        start.run(controller, changes);
     }
 }
 

@@ -1,17 +1,40 @@
 //! (pure) The configuration of the controller of PeerPods: `config.yaml` of the ConfigMap `vm-operator-peerpod`.
 
 use crate::settings::{Section, limits};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// The configuration of the controller of PeerPods.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeerPodSettings {
     /// Namespaces of PeerPods. Without it, the controller watches all namespaces.
     pub namespaces: Vec<String>,
+    /// Name of the ConfigMap of the cloud-api-adaptor, in the namespace of the controller.
+    pub config_map: String,
+    /// Name of the Secret of the cloud-api-adaptor, in the namespace of the controller.
+    pub secret: String,
+    /// Certificate authorities in PEM format. Services of providers may have certificates of these authorities, besides those of public ones.
+    pub ca_bundle: String,
     /// The provider `virtualmachine`.
     pub virtual_machine: VirtualMachineProvider,
+    /// The other providers.
+    pub providers: Providers,
+}
+
+impl Default for PeerPodSettings {
+    fn default() -> Self {
+        Self {
+            namespaces: Vec::new(),
+            config_map: "peer-pods-cm".to_owned(),
+            secret: "peer-pods-secret".to_owned(),
+            ca_bundle: String::new(),
+            virtual_machine: VirtualMachineProvider::default(),
+            providers: Providers::default(),
+        }
+    }
 }
 
 /// Key `virtualMachine`.
@@ -20,6 +43,24 @@ pub struct PeerPodSettings {
 pub struct VirtualMachineProvider {
     /// Namespaces in which the controller may delete VirtualMachines. The controller needs permissions there.
     pub namespaces: Vec<String>,
+}
+
+/// Key `providers`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Providers {
+    /// The provider `aws`.
+    pub aws: AwsProvider,
+}
+
+/// Key `providers.aws`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AwsProvider {
+    /// URL of the EC2 service. Without it, the public one of the region.
+    pub endpoint: Option<String>,
+    /// URL of the STS service, which names the account. Without it, the public one of the region.
+    pub sts_endpoint: Option<String>,
 }
 
 impl Section for PeerPodSettings {
@@ -37,6 +78,106 @@ impl Section for PeerPodSettings {
             let wrong = list.iter().position(|name| !limits::is_namespace(name))?;
             Some(format!("{key}[{wrong}]"))
         });
-        wrong.map(|key| (key, "use the name of a namespace"))
+        if let Some(key) = wrong {
+            return Some((key, "use the name of a namespace"));
+        }
+        let aws = &self.providers.aws;
+        let is_service = |url: &Option<String>| url.as_deref().is_none_or(is_service);
+        let mut authorities = CertificateDer::pem_slice_iter(self.ca_bundle.as_bytes());
+        const URL: &str = "use a URL that begins with https:// and has no path; http:// is allowed for localhost and 127.0.0.1";
+        let (name, pem) = (
+            "use the name of an object",
+            "use certificates in PEM format",
+        );
+        let values = [
+            ("configMap", is_name(&self.config_map), name),
+            ("secret", is_name(&self.secret), name),
+            ("caBundle", authorities.all(|it| it.is_ok()), pem),
+            ("providers.aws.endpoint", is_service(&aws.endpoint), URL),
+            (
+                "providers.aws.stsEndpoint",
+                is_service(&aws.sts_endpoint),
+                URL,
+            ),
+        ];
+        let wrong = values.into_iter().find(|(_, is_legal, _)| !is_legal);
+        wrong.map(|(key, _, next)| (key.to_owned(), next))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    name.split('.').all(limits::is_namespace)
+}
+
+/// Whether requests can be sent to the URL, with TLS unless the service runs on the same machine.
+fn is_service(url: &str) -> bool {
+    let Ok(uri) = url.parse::<http::Uri>() else {
+        return false;
+    };
+    let is_local = matches!(uri.host(), Some("localhost" | "127.0.0.1"));
+    let is_allowed = match uri.scheme_str() {
+        Some("https") => uri.host().is_some(),
+        Some("http") => is_local,
+        _ => false,
+    };
+    is_allowed && matches!(uri.path(), "" | "/") && uri.query().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn violation(config: Value) -> Option<String> {
+        let settings: PeerPodSettings = serde_json::from_value(config).unwrap();
+        settings.violation().map(|(key, _)| key)
+    }
+
+    #[test]
+    fn services_have_tls_unless_they_are_local() {
+        assert_eq!(violation(json!({})), None);
+        for url in [
+            "https://vpce-1.example.org",
+            "https://10.0.0.1:8443/",
+            "http://localhost:5000",
+            "http://127.0.0.1:1",
+        ] {
+            assert_eq!(
+                violation(json!({"providers": {"aws": {"endpoint": url}}})),
+                None,
+                "{url}"
+            );
+        }
+        for url in [
+            "",
+            "example.org",
+            "http://example.org",
+            "http://127.0.0.1.example.org",
+            "https://a/b",
+            "https://a?b",
+            "ftp://a",
+        ] {
+            let config = json!({"providers": {"aws": {"stsEndpoint": url}}});
+            assert_eq!(
+                violation(config).as_deref(),
+                Some("providers.aws.stsEndpoint"),
+                "{url}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_and_certificates_are_checked() {
+        for (config, key) in [
+            (json!({"configMap": ""}), "configMap"),
+            (json!({"secret": "a/b"}), "secret"),
+            (json!({"namespaces": ["a", "B"]}), "namespaces[1]"),
+            (
+                json!({"caBundle": "-----BEGIN CERTIFICATE-----\n#\n-----END CERTIFICATE-----\n"}),
+                "caBundle",
+            ),
+        ] {
+            assert_eq!(violation(config.clone()).as_deref(), Some(key), "{config}");
+        }
     }
 }

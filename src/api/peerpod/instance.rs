@@ -40,9 +40,97 @@ impl FromStr for VirtualMachineId {
     }
 }
 
+/// Identifier of an instance of the provider `aws`: `i-` and 8 or 17 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AwsId(String);
+
+impl AwsId {
+    /// The text of the identifier.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for AwsId {
+    type Err = String;
+
+    /// # Errors
+    /// The text has another form. The error is the next step.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix("i-").unwrap_or_default();
+        let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        match digits.len() {
+            8 | 17 if digits.chars().all(is_digit) => Ok(Self(text.to_owned())),
+            _ => {
+                Err("use the identifier of an EC2 instance, such as i-0123456789abcdef0".to_owned())
+            }
+        }
+    }
+}
+
+/// The name that the cloud-api-adaptor gives to the instance of a pod begins with this text. The first 8 characters of the sandbox's identifier follow.
+#[must_use]
+pub fn instance_name_prefix(pod: &str) -> String {
+    /// Without the parts around it, the name of a pod has at most this length, so that the whole name has at most 63 characters.
+    const POD_LENGTH_MAX: usize = 48;
+    let legal = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9' | '-') => c,
+        _ => '-',
+    };
+    let pod: String = pod.chars().map(legal).take(POD_LENGTH_MAX).collect();
+    format!("podvm-{pod}-")
+}
+
+/// Whether the cloud-api-adaptor gives this name to instances of the pod.
+#[must_use]
+pub fn is_instance_name(name: &str, pod: &str) -> bool {
+    let sandbox = name.strip_prefix(&instance_name_prefix(pod));
+    sandbox.is_some_and(|sandbox| {
+        sandbox.len() == 8 && sandbox.chars().all(|c| c.is_ascii_alphanumeric())
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::VirtualMachineId;
+    use super::{AwsId, VirtualMachineId, is_instance_name};
+
+    #[test]
+    fn id_of_aws_has_8_or_17_digits() {
+        for id in ["i-12345678", "i-0123456789abcdef0"] {
+            assert_eq!(id.parse::<AwsId>().unwrap().as_str(), id);
+        }
+        for wrong in [
+            "",
+            "i-",
+            "12345678",
+            "i-1234567",
+            "i-1234567g",
+            "i-12345678&",
+            "i-ABCDEF12",
+        ] {
+            wrong.parse::<AwsId>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn name_of_an_instance_has_the_name_of_its_pod() {
+        let long = "x".repeat(100);
+        let cut = format!("podvm-{}-0123abcd", "x".repeat(48));
+        for (name, pod, is_of_pod) in [
+            ("podvm-a-0123abcd", "a", true),
+            ("podvm-a-b-0123abcd", "a.b", true),
+            (&*cut, &*long, true),
+            ("podvm-a-b-0123abcd", "a", false),
+            ("podvm-a-0123abc", "a", false),
+            ("podvm-a-0123abcde", "a", false),
+            ("podvm-b-0123abcd", "a", false),
+            ("a-0123abcd", "a", false),
+            ("", "", false),
+        ] {
+            assert_eq!(is_instance_name(name, pod), is_of_pod, "{name} {pod}");
+        }
+    }
 
     #[test]
     fn id_has_three_parts_that_can_be_in_a_path() {

@@ -12,7 +12,7 @@
 mod instance;
 pub mod names;
 
-pub use instance::VirtualMachineId;
+pub use instance::{AwsId, VirtualMachineId, instance_name_prefix, is_instance_name};
 
 use crate::api::conditions::Reason;
 use crate::api::vm::without_nulls;
@@ -105,8 +105,26 @@ pub enum PeerPodReason {
     ProviderNotSupported,
     /// The configuration or a definition that the deletion needs is missing.
     ConfigMissing,
+    /// A value of the configuration is wrong.
+    ConfigInvalid,
     /// The provider denies the controller access to the instance.
     PermissionDenied,
+    /// The configuration of the cloud-api-adaptor retains instances.
+    DeveloperMode,
+    /// The provider does not have the instance, and the controller has never seen it.
+    InstanceNeverSeen,
+    /// The controller has seen the instance in another account or region than the configured one.
+    ScopeChanged,
+    /// The provider protects the instance against its deletion.
+    InstanceProtected,
+    /// The provider rejects the credentials.
+    CredentialsRejected,
+    /// The provider accepts no more calls for some time.
+    Throttled,
+    /// The provider does not answer.
+    ProviderUnreachable,
+    /// The provider answers unexpectedly.
+    DeletionFailed,
 }
 
 impl Reason for PeerPodReason {

@@ -14,6 +14,17 @@ pub const LEASE: &str = "33f6c5d6.confidentialcontainers.org";
 /// Annotation with which a person gives an instance up: its value is the instance's identifier. The controller then deletes nothing.
 pub const ANNOTATION_ABANDON: &str = "peerpod.vmoperator.jdrupes.org/abandon";
 
+/// Annotation in which the controller notes that it has seen the instance: JSON of place and name. It is a hint, since other accounts can write it.
+pub const ANNOTATION_SEEN: &str = "peerpod.vmoperator.jdrupes.org/seen";
+
+/// Key in the ConfigMap of the cloud-api-adaptor: while its value is `true`, the adaptor retains instances.
+pub const KEY_DEVELOPER_MODE: &str = "PEERPODS_DEVELOPER_MODE";
+
+/// Provider: instances of Amazon EC2.
+pub const PROVIDER_AWS: &str = "aws";
+/// Tag of an instance: UID of the namespace `kube-system` in the cluster of its pod.
+pub const TAG_CLUSTER: &str = "caa-cluster-uid";
+
 /// Provider: a `VirtualMachine` of this project.
 pub const PROVIDER_VIRTUAL_MACHINE: &str = "virtualmachine";
 /// Label of a `VirtualMachine` that is an instance: UID of the namespace `kube-system` in the cluster of its pod.

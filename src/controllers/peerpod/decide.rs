@@ -4,8 +4,8 @@
 //! only if its instance is proved to be gone, never existed, stays with a younger `PeerPod`, or a person has abandoned it. Time releases
 //! nothing.
 
-use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
-use crate::controllers::peerpod::facts::{Facts, Younger};
+use crate::api::peerpod::{AwsId, PeerPodReason, VirtualMachineId, is_instance_name, names};
+use crate::controllers::peerpod::facts::{Facts, Owner, Seen, Younger};
 use std::time::Duration;
 
 /// Time that the cloud-api-adaptor has to delete the instance itself.
@@ -17,22 +17,53 @@ const POD_RECHECK: Duration = Duration::from_secs(10);
 /// Delay before the claims of other `PeerPods`, or the proof at an instance, are checked again.
 const CLAIM_RECHECK: Duration = Duration::from_secs(60);
 
+/// Time between two answers of a provider without the instance, which together prove its absence. EC2 can hide a new instance for some time.
+pub const ABSENCE_TIME: Duration = Duration::from_secs(300);
+
+/// Delay before a running pod's instance is described again that the provider does not have.
+const ABSENT_RECHECK: Duration = Duration::from_secs(60);
+
 /// The state of the pod and of the instance, as far as the decision has needed them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// Whether the pod has ended, or no longer exists.
     pub pod_has_ended: Option<bool>,
     /// Time since the first sight of the end of the pod, or of a younger `PeerPod`, by the monotonic clock.
     pub waited: Duration,
-    /// The instance.
-    pub instance: Option<Instance>,
+    /// The answer of the provider.
+    pub answer: Option<Answer>,
+    /// Time since the first answer without the instance, by the monotonic clock. All answers since then have been without it.
+    pub absent: Duration,
 }
 
-/// The instance, as its provider describes it.
+/// The answer of a provider about an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The state of the instance.
+    pub state: InstanceState,
+    /// Whether the configuration of the cloud-api-adaptor retains instances.
+    pub is_developer_mode: bool,
+    /// The note about an instance that is proved to be that of the pod. Some providers need none.
+    pub seen: Option<Seen>,
+    /// Where the provider has looked for the instance. Empty if the identifier contains the place.
+    pub place: String,
+    /// Whether this process has deleted the instance immediately before.
+    pub has_deleted: bool,
+}
+
+/// The state of an instance, as its provider describes it. Remains are other resources that belong to it, and that its deletion does not delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Instance {
-    /// It does not exist.
-    Gone,
+pub enum InstanceState {
+    /// It does not exist any more, which the answer proves.
+    Gone {
+        /// Whether there are remains.
+        has_remains: bool,
+    },
+    /// The provider does not have it at this place. This answer alone proves nothing.
+    Absent {
+        /// Whether there are remains.
+        has_remains: bool,
+    },
     /// It exists, and is that of the pod.
     Ours {
         /// Whether its deletion is in progress.
@@ -40,6 +71,21 @@ pub enum Instance {
     },
     /// It exists, but nothing proves that it is that of the pod. With the reason and the next step.
     NotOurs(String),
+}
+
+impl Default for InstanceState {
+    fn default() -> Self {
+        Self::Absent { has_remains: false }
+    }
+}
+
+/// The identifier of an instance, with its provider.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceId {
+    /// Provider `virtualmachine`.
+    VirtualMachine(VirtualMachineId),
+    /// Provider `aws`.
+    Aws(AwsId),
 }
 
 /// The decision.
@@ -50,9 +96,13 @@ pub enum Decision {
     /// Find out whether the pod has ended, and decide again.
     ReadPod,
     /// Describe the instance, and decide again.
-    Describe(VirtualMachineId),
-    /// Delete the instance.
-    Delete(VirtualMachineId),
+    Describe(InstanceId),
+    /// Note in the `PeerPod` that the instance was seen, and decide again.
+    Note(Seen),
+    /// Delete the instance, or its remains.
+    Delete(InstanceId),
+    /// Describe the instance again after that time.
+    Later(Duration),
     /// Delete this `PeerPod`: the pod has a younger one.
     Supersede,
     /// Remove the finalizer.
@@ -108,7 +158,7 @@ pub fn decide(facts: &Facts, read: &Read, namespaces: &[String]) -> Decision {
         Err((reason, message)) => return wait(reason, message, None),
     };
     if !facts.is_ending {
-        return Decision::Nothing;
+        return track(facts, read, id);
     }
     if let Some(older) = &facts.older_claim {
         let message = format!(
@@ -121,8 +171,45 @@ pub fn decide(facts: &Facts, read: &Read, namespaces: &[String]) -> Decision {
     end(facts, read, id)
 }
 
+/// The first sight of the instance of a running pod. Its note later proves that the instance is gone, and not only looked for at a wrong place.
+fn track(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
+    if matches!(id, InstanceId::VirtualMachine(_)) || facts.seen.is_some() || facts.owner.is_none()
+    {
+        return Decision::Nothing;
+    }
+    let Some(answer) = &read.answer else {
+        return Decision::Describe(id);
+    };
+    match (&answer.seen, &answer.state) {
+        (Some(seen), _) => Decision::Note(seen.clone()),
+        (None, InstanceState::NotOurs(why)) => {
+            let message = format!("{why}; {}", abandon(facts));
+            wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
+        }
+        (None, InstanceState::Absent { .. }) if read.absent >= ABSENCE_TIME => {
+            never_seen(facts, &answer.place)
+        }
+        (None, _) => Decision::Later(ABSENT_RECHECK),
+    }
+}
+
+/// The provider does not have the instance at this place, and no note says that it was there.
+fn never_seen(facts: &Facts, place: &str) -> Decision {
+    let (provider, instance) = (&facts.provider, &facts.instance);
+    let message = format!(
+        "provider {provider} does not have instance {instance} in {place}, and it was never seen there, so it can be at another place; \
+         check account and region in the configuration of the cloud-api-adaptor. If the instance does not exist, {}",
+        annotate(facts)
+    );
+    wait(
+        PeerPodReason::InstanceNeverSeen,
+        message,
+        Some(ABSENCE_TIME),
+    )
+}
+
 /// The end of an instance that a `PeerPod` names validly.
-fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
+fn end(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
     let Some(owner) = &facts.owner else {
         let message = format!(
             "no Pod owns the PeerPod, so nothing proves that the instance belongs to it; {}",
@@ -154,21 +241,86 @@ fn end(facts: &Facts, read: &Read, id: VirtualMachineId) -> Decision {
             Some(left),
         );
     }
-    match &read.instance {
-        None => Decision::Describe(id),
-        Some(Instance::Gone) => Decision::Release(Release::Gone),
-        Some(Instance::NotOurs(why)) => {
+    let Some(answer) = &read.answer else {
+        return Decision::Describe(id);
+    };
+    match &answer.state {
+        InstanceState::Gone { has_remains: false } => Decision::Release(Release::Gone),
+        InstanceState::NotOurs(why) => {
             let message = format!("{why}. To retain the instance, {}", annotate(facts));
             wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
         }
-        Some(Instance::Ours { is_ending: false }) => Decision::Delete(id),
-        Some(Instance::Ours { is_ending: true }) => {
-            let message = format!(
-                "VirtualMachine {}/{} is being deleted",
-                id.namespace, id.name
-            );
+        InstanceState::Ours { is_ending: false } | InstanceState::Gone { has_remains: true } => {
+            delete(facts, answer, id)
+        }
+        InstanceState::Ours { is_ending: true } => {
+            let message = match id {
+                InstanceId::VirtualMachine(id) => format!(
+                    "VirtualMachine {}/{} is being deleted",
+                    id.namespace, id.name
+                ),
+                InstanceId::Aws(id) => format!("instance {} is being terminated", id.as_str()),
+            };
             wait(PeerPodReason::Deleting, message, Some(recheck(read.waited)))
         }
+        InstanceState::Absent { has_remains } => {
+            absent(facts, read, answer, owner, *has_remains, id)
+        }
+    }
+}
+
+/// The deletion of an instance, or of its remains, that is proved to be that of the pod.
+fn delete(facts: &Facts, answer: &Answer, id: InstanceId) -> Decision {
+    if answer.is_developer_mode {
+        let message = format!(
+            "{} is true in the configuration of the cloud-api-adaptor, so instances are retained; set it to false, or delete instance {} by \
+             hand",
+            names::KEY_DEVELOPER_MODE,
+            facts.instance
+        );
+        return wait(PeerPodReason::DeveloperMode, message, Some(CLAIM_RECHECK));
+    }
+    match (&answer.seen, &facts.seen) {
+        // Without the note, nothing would prove later that the instance is gone.
+        (Some(seen), None) => Decision::Note(seen.clone()),
+        _ => Decision::Delete(id),
+    }
+}
+
+/// The end of an instance that the provider does not have at this place.
+fn absent(
+    facts: &Facts,
+    read: &Read,
+    answer: &Answer,
+    owner: &Owner,
+    has_remains: bool,
+    id: InstanceId,
+) -> Decision {
+    let Some(seen) = &facts.seen else {
+        return never_seen(facts, &answer.place);
+    };
+    if seen.place != answer.place {
+        let message = format!(
+            "instance {} was seen in {}, but the configuration of the cloud-api-adaptor names {}; restore it. If the instance does not exist, \
+             {}",
+            facts.instance,
+            seen.place,
+            answer.place,
+            annotate(facts)
+        );
+        return wait(PeerPodReason::ScopeChanged, message, Some(ABSENCE_TIME));
+    }
+    let left = ABSENCE_TIME.saturating_sub(read.absent);
+    if !left.is_zero() {
+        let message = format!(
+            "provider {} does not have instance {} any more; the controller asks again after 5 min, because one answer is no proof",
+            facts.provider, facts.instance
+        );
+        return wait(PeerPodReason::Deleting, message, Some(left));
+    }
+    match has_remains && is_instance_name(&seen.name, &owner.name) {
+        true => delete(facts, answer, id),
+        false => Decision::Release(Release::Gone),
     }
 }
 
@@ -202,32 +354,38 @@ fn abandon(facts: &Facts) -> String {
 }
 
 /// The instance, or the reason why it cannot be deleted.
-fn id(facts: &Facts, namespaces: &[String]) -> Result<VirtualMachineId, (PeerPodReason, String)> {
+fn id(facts: &Facts, namespaces: &[String]) -> Result<InstanceId, (PeerPodReason, String)> {
     let (provider, instance) = (&facts.provider, &facts.instance);
-    if provider != names::PROVIDER_VIRTUAL_MACHINE {
-        let message = format!(
-            "this controller does not know the provider {provider:?}; peerpod-ctrl of confidential containers deletes its instances; {}",
-            abandon(facts)
-        );
-        return Err((PeerPodReason::ProviderNotSupported, message));
-    }
-    let id: VirtualMachineId = instance.parse().map_err(|next| {
+    let malformed = |next: String| {
         let message = format!(
             "the instance ID {instance:?} is malformed: {next}; {}",
             abandon(facts)
         );
         (PeerPodReason::InstanceIDInvalid, message)
-    })?;
-    if !namespaces.contains(&id.namespace) {
-        let message = format!(
-            "the configuration does not allow deletions of VirtualMachines in namespace {0}; add {0} to virtualMachine.namespaces in \
-             ConfigMap {1}, and give the controller the permissions there",
-            id.namespace,
-            names::MANAGER
-        );
-        return Err((PeerPodReason::ConfigMissing, message));
+    };
+    match provider.as_str() {
+        names::PROVIDER_AWS => instance.parse().map(InstanceId::Aws).map_err(malformed),
+        names::PROVIDER_VIRTUAL_MACHINE => {
+            let id: VirtualMachineId = instance.parse().map_err(malformed)?;
+            if namespaces.contains(&id.namespace) {
+                return Ok(InstanceId::VirtualMachine(id));
+            }
+            let message = format!(
+                "the configuration does not allow deletions of VirtualMachines in namespace {0}; add {0} to virtualMachine.namespaces in \
+                 ConfigMap {1}, and give the controller the permissions there",
+                id.namespace,
+                names::MANAGER
+            );
+            Err((PeerPodReason::ConfigMissing, message))
+        }
+        _ => {
+            let message = format!(
+                "this controller does not know the provider {provider:?}; peerpod-ctrl of confidential containers deletes its instances; {}",
+                abandon(facts)
+            );
+            Err((PeerPodReason::ProviderNotSupported, message))
+        }
     }
-    Ok(id)
 }
 
 #[cfg(test)]

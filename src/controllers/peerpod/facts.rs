@@ -4,6 +4,7 @@ use crate::api::PeerPod;
 use crate::api::peerpod::names;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 
 /// A `PeerPod` with its relations to others.
 #[derive(Clone, Debug, Default)]
@@ -18,12 +19,24 @@ pub struct Facts {
     pub instance: String,
     /// The identifier of the instance that a person has abandoned.
     pub abandoned: Option<String>,
+    /// The note that the controller has seen the instance.
+    pub seen: Option<Seen>,
     /// The pod that owns it.
     pub owner: Option<Owner>,
     /// A younger `PeerPod` of the same pod.
     pub younger: Option<Younger>,
     /// Another `PeerPod` with an older claim on the same instance, as `namespace/name`.
     pub older_claim: Option<String>,
+}
+
+/// The note about an instance that the controller has seen: the value of an annotation. Others can write it, so it never proves that something may be
+/// deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// Where it was seen, for example account and region.
+    pub place: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// The pod that owns a `PeerPod`.
@@ -50,13 +63,15 @@ impl Facts {
     /// The facts about the `PeerPod`. `all` are those of all watched namespaces.
     #[must_use]
     pub fn of<'a>(peerpod: &PeerPod, all: impl Iterator<Item = &'a PeerPod>) -> Self {
-        let annotation = peerpod.annotations().get(names::ANNOTATION_ABANDON);
+        let annotation = |name| peerpod.annotations().get(name);
+        let seen = annotation(names::ANNOTATION_SEEN);
         let mut facts = Self {
             has_finalizer: has_finalizer(peerpod),
             is_ending: peerpod.metadata.deletion_timestamp.is_some(),
             provider: peerpod.spec.cloud_provider.clone(),
             instance: peerpod.spec.instance_id.clone(),
-            abandoned: annotation.cloned(),
+            abandoned: annotation(names::ANNOTATION_ABANDON).cloned(),
+            seen: seen.and_then(|text| serde_json::from_str(text).ok()),
             owner: owner(peerpod),
             ..Self::default()
         };

@@ -5,18 +5,31 @@
 //! (store)   (pure)     (only if the decision needs it)         (pure)     (one write; status, event)
 //! ```
 //!
+//! Calls to services outside the cluster run beside the reconciles (`calls.rs`). A reconcile that needs one ends, and the answer begins
+//! another.
+//!
 //! The controller never adds the finalizer: its absence means that the cloud-api-adaptor has deleted the instance.
 
+mod adaptor;
+mod aws;
+mod calls;
 mod decide;
 mod facts;
+mod failure;
+mod gate;
 pub mod metrics;
 mod report;
 mod virtual_machine;
 
 use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
 use crate::api::{PeerPod, VirtualMachine};
-use crate::controllers::peerpod::decide::{Decision, Instance, Read, Release, decide};
-use crate::controllers::peerpod::facts::{Facts, Owner, owner};
+use crate::controllers::peerpod::adaptor::AdaptorConfig;
+use crate::controllers::peerpod::calls::{Calls, Job};
+use crate::controllers::peerpod::decide::{
+    Answer, Decision, InstanceId, InstanceState, Read, Release, decide,
+};
+use crate::controllers::peerpod::facts::{Facts, Owner, Seen, owner};
+use crate::controllers::peerpod::failure::Failure;
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -32,13 +45,15 @@ use crate::k8s::watch::Namespaces;
 use crate::k8s::writer::{Writer, only_uid};
 use crate::settings::peerpod::PeerPodSettings;
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::PropagationPolicy;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Config;
 use kube::{Resource, ResourceExt};
-use std::sync::Arc;
+use serde_json::json;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 
@@ -59,6 +74,14 @@ pub struct PeerPodState {
     uid: Option<String>,
     /// The first sight of the end of its pod, or of a younger `PeerPod`.
     free_since: Option<Instant>,
+    /// Whether a call about the instance waits or is in progress.
+    is_asked: bool,
+    /// The result of the last call, until a reconcile reads it.
+    result: Option<Result<Answer, Failure>>,
+    /// Failed calls in a row.
+    failures: u32,
+    /// The first of the last answers of the provider, all without the instance.
+    absent_since: Option<Instant>,
     /// Whether this process has deleted the instance.
     has_deleted: bool,
     /// Whether this process has reported that a person has abandoned the instance.
@@ -79,12 +102,21 @@ pub struct PeerPodController {
     /// UID of the namespace `kube-system`, which identifies the cluster.
     cluster_uid: OnceCell<String>,
     metrics: Arc<PeerPodMetrics>,
+    /// Variables of the process that sources of credentials read.
+    environment: HashMap<String, String>,
+    calls: Calls,
+    changes: OnceLock<Changes<PeerPod>>,
 }
 
 impl PeerPodController {
-    /// A controller with an empty store. `namespace` is its own.
+    /// A controller with an empty store. `namespace` is its own. `environment` are the variables of the process that begin with `AWS_`.
     #[must_use]
-    pub fn new(cluster: Cluster, namespace: String, settings: PeerPodSettings) -> Self {
+    pub fn new(
+        cluster: Cluster,
+        namespace: String,
+        settings: PeerPodSettings,
+        environment: HashMap<String, String>,
+    ) -> Self {
         Self {
             states: States::new(cluster.first_backoff, cluster.jitter),
             peerpods: Arc::default(),
@@ -96,6 +128,9 @@ impl PeerPodController {
             cluster,
             namespace,
             settings,
+            environment,
+            calls: Calls::default(),
+            changes: OnceLock::new(),
         }
     }
 
@@ -115,6 +150,7 @@ impl PeerPodController {
         let events = decoded_in(cluster, &namespaces, &Config::default(), undecodable, last);
         let peerpods = self.peerpods.clone();
         let (changes, changed) = Changes::new(peerpods.clone());
+        let changes = self.changes.get_or_init(|| changes).clone();
         let own = follow::primaries(cluster, "peerpods", events, peerpods.clone());
         let own = own.inspect(move |peerpod| {
             let Some(peerpod) = peerpods.get(&ObjectKey::from(peerpod)) else {
@@ -154,9 +190,126 @@ impl PeerPodController {
         Ok(pod.is_none_or(|pod| pod.is_complete()))
     }
 
-    async fn describe(&self, id: &VirtualMachineId, owner: &Owner) -> Result<Instance, Error> {
+    async fn describe(&self, id: &VirtualMachineId, owner: &Owner) -> Result<Answer, Error> {
         let cluster_uid = self.cluster_uid.get_or_try_init(|| self.read_cluster_uid());
-        virtual_machine::describe(id, owner, cluster_uid.await?, &self.cluster).await
+        let state = virtual_machine::describe(id, owner, cluster_uid.await?, &self.cluster).await?;
+        let is_developer_mode = match state {
+            InstanceState::Ours { is_ending: false } => {
+                let data = self.read_config_map().await?;
+                AdaptorConfig::new(("", data), ("", BTreeMap::new())).is_developer_mode()
+            }
+            _ => false,
+        };
+        Ok(Answer {
+            state,
+            is_developer_mode,
+            ..Answer::default()
+        })
+    }
+
+    /// The keys of the adaptor's ConfigMap. One that does not exist has none.
+    async fn read_config_map(&self) -> Result<BTreeMap<String, String>, Error> {
+        let writer = Writer::new(&self.cluster, &self.namespace);
+        let found = writer.find::<ConfigMap, ConfigMap>(&self.settings.config_map);
+        Ok(found.await?.and_then(|it| it.data).unwrap_or_default())
+    }
+
+    /// The configuration of the adaptor, as the API server has it now.
+    async fn read_adaptor(&self) -> Result<AdaptorConfig, Error> {
+        let writer = Writer::new(&self.cluster, &self.namespace);
+        let (config_map, secret) = (&self.settings.config_map, &self.settings.secret);
+        let found = writer.find::<Secret, Secret>(secret).await?;
+        let data = found.and_then(|it| it.data).unwrap_or_default().into_iter();
+        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).trim().to_owned();
+        let of_secret = data.map(|(key, value)| (key, text(value.0))).collect();
+        let of_config_map = self.read_config_map().await?;
+        Ok(AdaptorConfig::new(
+            (config_map, of_config_map),
+            (secret, of_secret),
+        ))
+    }
+
+    /// Notes in the `PeerPod` that the instance was seen.
+    async fn note(&self, peerpod: &PeerPod, seen: &Seen) -> Result<(), Error> {
+        let key = ObjectKey::of(peerpod);
+        let writer = Writer::new(&self.cluster, key.namespace());
+        let text = json!(seen).to_string();
+        let patch = json!({"metadata": {
+            "resourceVersion": peerpod.metadata.resource_version,
+            "annotations": {names::ANNOTATION_SEEN: text},
+        }});
+        let noted = writer.merge::<_, PeerPod>(&self.peerpods, key.name(), &patch);
+        noted.await.map(drop)
+    }
+
+    /// Has the call made that the decision needs. Its answer begins another reconcile.
+    fn ask(&self, peerpod: &PeerPod, facts: &Facts, read: Read, decision: Decision) {
+        let (Some(owner), Some(uid)) = (&facts.owner, &peerpod.metadata.uid) else {
+            return;
+        };
+        if self.state(peerpod, |state| {
+            !std::mem::replace(&mut state.is_asked, true)
+        }) {
+            self.calls.push(Job {
+                key: ObjectKey::of(peerpod),
+                uid: uid.clone(),
+                owner: owner.clone(),
+                is_ending: facts.is_ending,
+                read,
+                decision,
+            });
+        }
+    }
+
+    /// Takes the result of the last call. Returns the answer into `read`.
+    fn take_result(&self, peerpod: &PeerPod, read: &mut Read) -> Option<Failure> {
+        let now = (self.cluster.instant)();
+        let taken = self.states.with(&ObjectKey::of(peerpod), |state| {
+            let is_same = state.uid == peerpod.metadata.uid;
+            let result = state.result.take().filter(|_| is_same)?;
+            state.failures = if result.is_ok() {
+                0
+            } else {
+                state.failures.saturating_add(1)
+            };
+            let since = state.absent_since.filter(|_| is_same);
+            Some((result, since))
+        });
+        let (result, since) = taken.flatten()?;
+        read.absent = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        match result {
+            Ok(answer) => {
+                read.answer = Some(answer);
+                None
+            }
+            Err(failure) => Some(failure),
+        }
+    }
+
+    /// Reports the failed call about an instance whose pod has ended, and has it repeated.
+    async fn call_failed(
+        &self,
+        peerpod: &PeerPod,
+        facts: &Facts,
+        failure: Failure,
+        again: (Read, Decision),
+    ) -> Result<Outcome, Error> {
+        let recheck = match failure.is_of_provider {
+            // The call waits until the provider's pause ends.
+            true => {
+                self.ask(peerpod, facts, again.0, again.1);
+                None
+            }
+            false => {
+                let failures = self.state(peerpod, |state| state.failures);
+                Some(self.states.backoff(failures))
+            }
+        };
+        if !facts.is_ending {
+            return Ok(Outcome::Done.recheck_within(recheck));
+        }
+        self.report(peerpod, failure.reason, failure.message, recheck)
+            .await
     }
 
     async fn read_cluster_uid(&self) -> Result<String, Error> {
@@ -256,15 +409,17 @@ impl Reconciler for PeerPodController {
 
     async fn reconcile(&self, peerpod: Arc<PeerPod>) -> Result<Outcome, Error> {
         let all = self.peerpods.reader().state();
-        let facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
+        let mut facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
         let mut read = Read::default();
         if facts.is_ending && facts.younger.is_some() {
             read.waited = self.waited(&peerpod);
         }
+        let mut failure = self.take_result(&peerpod, &mut read);
         loop {
             let decision = decide(&facts, &read, &self.settings.virtual_machine.namespaces);
             match (decision, &facts.owner) {
                 (Decision::Nothing, _) => return self.clear(&peerpod).await,
+                (Decision::Later(after), _) => return Ok(Outcome::Recheck(after)),
                 (Decision::ReadPod, Some(owner)) => match self.pod_has_ended(owner).await {
                     Ok(has_ended) => {
                         read.pod_has_ended = Some(has_ended);
@@ -274,11 +429,13 @@ impl Reconciler for PeerPodController {
                     }
                     Err(error) => return self.failed(&peerpod, error).await,
                 },
-                (Decision::Describe(id), Some(owner)) => match self.describe(&id, owner).await {
-                    Ok(instance) => read.instance = Some(instance),
-                    Err(error) => return self.failed(&peerpod, error).await,
-                },
-                (Decision::Delete(id), _) => {
+                (Decision::Describe(InstanceId::VirtualMachine(id)), Some(owner)) => {
+                    match self.describe(&id, owner).await {
+                        Ok(answer) => read.answer = Some(answer),
+                        Err(error) => return self.failed(&peerpod, error).await,
+                    }
+                }
+                (Decision::Delete(InstanceId::VirtualMachine(id)), _) => {
                     match virtual_machine::delete(&id, &self.cluster).await {
                         Ok(has_deleted) => {
                             self.state(&peerpod, |state| state.has_deleted |= has_deleted);
@@ -286,7 +443,24 @@ impl Reconciler for PeerPodController {
                         Err(error) => return self.failed(&peerpod, error).await,
                     }
                     let is_ending = true;
-                    read.instance = Some(Instance::Ours { is_ending });
+                    read.answer = Some(Answer {
+                        state: InstanceState::Ours { is_ending },
+                        ..Answer::default()
+                    });
+                }
+                (Decision::Note(seen), _) => match self.note(&peerpod, &seen).await {
+                    Ok(()) => facts.seen = Some(seen),
+                    Err(error) => return self.failed(&peerpod, error).await,
+                },
+                (decision @ (Decision::Describe(_) | Decision::Delete(_)), Some(_)) => {
+                    let again = (read, decision);
+                    match failure.take() {
+                        Some(failure) => {
+                            return self.call_failed(&peerpod, &facts, failure, again).await;
+                        }
+                        None => self.ask(&peerpod, &facts, again.0, again.1),
+                    }
+                    return Ok(Outcome::Done);
                 }
                 (Decision::Supersede, _) => return self.supersede(&peerpod).await,
                 (Decision::Release(release), _) => return self.release(&peerpod, release).await,
@@ -300,8 +474,10 @@ impl Reconciler for PeerPodController {
                 ) => {
                     return self.report(&peerpod, reason, message, recheck).await;
                 }
-                // Both decisions need an owner.
-                (Decision::ReadPod | Decision::Describe(_), None) => return Ok(Outcome::Done),
+                // These decisions need an owner.
+                (Decision::ReadPod | Decision::Describe(_) | Decision::Delete(_), None) => {
+                    return Ok(Outcome::Done);
+                }
             }
         }
     }

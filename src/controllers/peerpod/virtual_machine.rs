@@ -2,7 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::peerpod::{VirtualMachineId, names};
-use crate::controllers::peerpod::decide::Instance;
+use crate::controllers::peerpod::decide::InstanceState;
 use crate::controllers::peerpod::facts::Owner;
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
@@ -20,18 +20,22 @@ pub async fn describe(
     owner: &Owner,
     cluster_uid: &str,
     cluster: &Cluster,
-) -> Result<Instance, Error> {
+) -> Result<InstanceState, Error> {
     let writer = Writer::new(cluster, &id.namespace);
     let found = writer.find::<VirtualMachine, PartialObjectMeta<VirtualMachine>>(&id.name);
     let Some(vm) = found.await?.filter(|vm| vm.uid().as_ref() == Some(&id.uid)) else {
-        return Ok(Instance::Gone);
+        return Ok(InstanceState::Gone { has_remains: false });
     };
     Ok(proof(&vm, owner, cluster_uid))
 }
 
 /// Whether the labels and annotations of the VM prove that it is the pod's. An account that may write PeerPods can name any VM, so the proof is
 /// at the VM.
-fn proof(vm: &PartialObjectMeta<VirtualMachine>, owner: &Owner, cluster_uid: &str) -> Instance {
+fn proof(
+    vm: &PartialObjectMeta<VirtualMachine>,
+    owner: &Owner,
+    cluster_uid: &str,
+) -> InstanceState {
     let pod = format!("{}/{}/{}", owner.namespace, owner.name, owner.uid);
     let (cluster, of) = (
         vm.labels().get(names::LABEL_CLUSTER),
@@ -39,9 +43,9 @@ fn proof(vm: &PartialObjectMeta<VirtualMachine>, owner: &Owner, cluster_uid: &st
     );
     if cluster.is_some_and(|it| it == cluster_uid) && of == Some(&pod) {
         let is_ending = vm.metadata.deletion_timestamp.is_some();
-        return Instance::Ours { is_ending };
+        return InstanceState::Ours { is_ending };
     }
-    Instance::NotOurs(format!(
+    InstanceState::NotOurs(format!(
         "VirtualMachine {} does not have the label {} with the value {cluster_uid} and the annotation {} with the value {pod}, which \
          prove that it belongs to the pod",
         vm.name_any(),

@@ -1,5 +1,7 @@
 //! The definition of PeerPods on a real API server.
 
+mod aws;
+
 use crate::apiserver::world::World;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};

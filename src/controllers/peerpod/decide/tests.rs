@@ -27,13 +27,18 @@ fn decided(
     all: &[PeerPod],
     seconds: u64,
     pod_has_ended: Option<bool>,
-    instance: Option<Instance>,
+    instance: Option<InstanceState>,
 ) -> Decision {
     let facts = Facts::of(&all[0], all.iter());
+    let answer = instance.map(|state| Answer {
+        state,
+        ..Answer::default()
+    });
     let read = Read {
         pod_has_ended,
         waited: Duration::from_secs(seconds),
-        instance,
+        answer,
+        ..Read::default()
     };
     decide(&facts, &read, &["vms".to_owned()])
 }
@@ -44,6 +49,8 @@ fn reason(decision: &Decision) -> &'static str {
         Decision::Nothing => "nothing",
         Decision::ReadPod => "read pod",
         Decision::Describe(_) => "describe",
+        Decision::Note(_) => "note",
+        Decision::Later(_) => "later",
         Decision::Delete(_) => "delete",
         Decision::Supersede => "supersede",
         Decision::Release(_) => "release",
@@ -53,7 +60,7 @@ fn reason(decision: &Decision) -> &'static str {
 #[test]
 fn instance_is_deleted_after_the_pod_and_the_adaptor_and_released_when_it_is_gone() {
     let one = [peerpod("one", 0, json!({}))];
-    let ours = |is_ending| Some(Instance::Ours { is_ending });
+    let ours = |is_ending| Some(InstanceState::Ours { is_ending });
     let steps = [
         (0, None, None, "read pod"),
         (0, Some(false), None, "WaitingForPod"),
@@ -65,10 +72,15 @@ fn instance_is_deleted_after_the_pod_and_the_adaptor_and_released_when_it_is_gon
         (
             10,
             Some(true),
-            Some(Instance::NotOurs(String::new())),
+            Some(InstanceState::NotOurs(String::new())),
             "InstanceNotOurs",
         ),
-        (10, Some(true), Some(Instance::Gone), "release"),
+        (
+            10,
+            Some(true),
+            Some(InstanceState::Gone { has_remains: false }),
+            "release",
+        ),
     ];
     for (seconds, pod, instance, expected) in steps {
         let found = decided(&one, seconds, pod, instance.clone());
@@ -99,9 +111,10 @@ fn objects_decide_before_anything_is_read() {
             "InstanceIDInvalid",
         ),
         (
-            json!({"/spec/cloudProvider": "aws"}),
+            json!({"/spec/cloudProvider": "gcp"}),
             "ProviderNotSupported",
         ),
+        (json!({"/spec/cloudProvider": "aws"}), "InstanceIDInvalid"),
         (
             json!({"/spec/instanceID": "elsewhere/a/u"}),
             "ConfigMissing",
@@ -159,5 +172,227 @@ fn oldest_peerpod_of_different_pods_has_the_instance_in_whatever_namespace() {
         let all = [peerpod("one", 1, json!({})), other(second, namespace)];
         let found = decided(&all, 60, None, None);
         assert_eq!(reason(&found), expected, "{second} {namespace}");
+    }
+}
+
+const PLACE: &str = "1234/region";
+
+/// An answer of EC2 at [`PLACE`].
+fn answer(state: InstanceState) -> Answer {
+    let is_seen = matches!(
+        state,
+        InstanceState::Ours { .. } | InstanceState::Gone { has_remains: true }
+    );
+    let seen = is_seen.then(|| seen(PLACE, "podvm-a-0123abcd"));
+    Answer {
+        state,
+        seen,
+        place: PLACE.to_owned(),
+        ..Answer::default()
+    }
+}
+
+fn seen(place: &str, name: &str) -> Seen {
+    Seen {
+        place: place.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// The facts about an instance of EC2 with that note.
+fn of_aws(is_ending: bool, note: Option<Seen>) -> Facts {
+    let changes = json!({"/spec/cloudProvider": "aws", "/spec/instanceID": "i-12345678"});
+    let mut facts = Facts::of(&peerpod("one", 0, changes), [].into_iter());
+    (facts.is_ending, facts.seen) = (is_ending, note);
+    facts
+}
+
+const ABSENT: InstanceState = InstanceState::Absent { has_remains: false };
+const RUNNING: InstanceState = InstanceState::Ours { is_ending: false };
+
+#[test]
+fn instance_of_a_running_pod_is_described_once_and_noted() {
+    let noted = Some(seen(PLACE, "podvm-a-0123abcd"));
+    for (note, answered, absent, expected) in [
+        (None, None, 0, "describe"),
+        (None, Some(RUNNING), 0, "note"),
+        (None, Some(ABSENT), 0, "later"),
+        (None, Some(ABSENT), 300, "InstanceNeverSeen"),
+        (
+            None,
+            Some(InstanceState::Gone { has_remains: false }),
+            0,
+            "later",
+        ),
+        (
+            None,
+            Some(InstanceState::NotOurs(String::new())),
+            0,
+            "InstanceNotOurs",
+        ),
+        (noted, None, 0, "nothing"),
+    ] {
+        let read = Read {
+            answer: answered.clone().map(answer),
+            absent: Duration::from_secs(absent),
+            ..Read::default()
+        };
+        let found = decide(&of_aws(false, note.clone()), &read, &[]);
+        assert_eq!(reason(&found), expected, "{note:?} {answered:?} {absent}");
+    }
+}
+
+#[test]
+fn instance_of_aws_is_gone_if_it_is_terminated_or_absent_twice_where_it_was_seen() {
+    let here = Some(seen(PLACE, "podvm-a-0123abcd"));
+    let elsewhere = Some(seen("1234/other", "podvm-a-0123abcd"));
+    let forged = Some(seen(PLACE, "podvm-b-0123abcd"));
+    let remains = InstanceState::Absent { has_remains: true };
+    for (note, answered, absent, expected) in [
+        (&None, RUNNING, 0, "note"),
+        (&here, RUNNING, 0, "delete"),
+        (
+            &here,
+            InstanceState::Ours { is_ending: true },
+            0,
+            "Deleting",
+        ),
+        (
+            &None,
+            InstanceState::Gone { has_remains: false },
+            0,
+            "release",
+        ),
+        (
+            &here,
+            InstanceState::Gone { has_remains: true },
+            0,
+            "delete",
+        ),
+        (&None, ABSENT, 9999, "InstanceNeverSeen"),
+        (&elsewhere, ABSENT, 9999, "ScopeChanged"),
+        (&here, ABSENT, 0, "Deleting"),
+        (&here, ABSENT, 299, "Deleting"),
+        (&here, ABSENT, 300, "release"),
+        (&here, remains.clone(), 299, "Deleting"),
+        (&here, remains.clone(), 300, "delete"),
+        (&forged, remains, 300, "release"),
+        (
+            &here,
+            InstanceState::NotOurs(String::new()),
+            9999,
+            "InstanceNotOurs",
+        ),
+    ] {
+        let read = Read {
+            pod_has_ended: Some(true),
+            waited: ADAPTOR_TIME,
+            answer: Some(answer(answered.clone())),
+            absent: Duration::from_secs(absent),
+        };
+        let found = decide(&of_aws(true, note.clone()), &read, &[]);
+        assert_eq!(reason(&found), expected, "{note:?} {answered:?} {absent}");
+    }
+}
+
+#[test]
+fn nothing_is_deleted_while_the_adaptor_retains_instances() {
+    let here = || Some(seen(PLACE, "podvm-a-0123abcd"));
+    for state in [RUNNING, InstanceState::Gone { has_remains: true }] {
+        let retained = Answer {
+            is_developer_mode: true,
+            ..answer(state)
+        };
+        let read = Read {
+            pod_has_ended: Some(true),
+            waited: ADAPTOR_TIME,
+            answer: Some(retained),
+            absent: Duration::ZERO,
+        };
+        let found = decide(&of_aws(true, here()), &read, &[]);
+        assert_eq!(reason(&found), "DeveloperMode");
+        let Decision::Wait { message, .. } = found else {
+            panic!("{found:?}");
+        };
+        assert!(message.contains(names::KEY_DEVELOPER_MODE), "{message}");
+    }
+}
+
+/// A provider that lies: EC2 in the wrong region, with lost instances and with stale answers. The model runs the decision over all sequences of a few answers.
+#[test]
+fn provider_that_lies_ends_no_instance_of_a_running_pod_and_releases_none_without_proof() {
+    let answers = [
+        RUNNING,
+        ABSENT,
+        InstanceState::Absent { has_remains: true },
+        InstanceState::Gone { has_remains: true },
+        InstanceState::Gone { has_remains: false },
+        InstanceState::Ours { is_ending: true },
+        InstanceState::NotOurs(String::new()),
+    ];
+    let (steps, choices) = (4, answers.len() * 2 * 2);
+    let mut outcomes = std::collections::BTreeMap::<&str, usize>::new();
+    let base = of_aws(true, None);
+    for sequence in 0..choices.pow(steps) {
+        let (mut rest, mut note, mut absent_since) = (sequence, None, None::<u64>);
+        let mut seen_at = std::collections::BTreeSet::new();
+        for step in 0..steps {
+            let (choice, now) = (rest % choices, u64::from(step) * 200);
+            rest /= choices;
+            let mut answer = answer(answers[choice % answers.len()].clone());
+            let (is_elsewhere, has_ended) = (
+                choice / answers.len() % 2 == 1,
+                choice / answers.len() / 2 == 1,
+            );
+            if is_elsewhere {
+                answer.place = "1234/other".to_owned();
+                answer.seen = answer.seen.map(|it| seen("1234/other", &it.name));
+            }
+            let is_absent = matches!(answer.state, InstanceState::Absent { .. });
+            absent_since = is_absent.then(|| absent_since.unwrap_or(now));
+            let read = Read {
+                pod_has_ended: Some(has_ended),
+                waited: ADAPTOR_TIME,
+                absent: Duration::from_secs(absent_since.map_or(0, |since| now - since)),
+                answer: Some(answer.clone()),
+            };
+            let mut facts = base.clone();
+            facts.seen.clone_from(&note);
+            let mut decision = decide(&facts, &read, &[]);
+            if let Decision::Note(new) = decision {
+                seen_at.insert(new.place.clone());
+                (note, facts.seen) = (Some(new.clone()), Some(new));
+                decision = decide(&facts, &read, &[]);
+            }
+            let what = || format!("{sequence} {step} {read:?} {note:?}");
+            *outcomes.entry(reason(&decision)).or_default() += 1;
+            match decision {
+                Decision::Delete(_) => {
+                    assert!(has_ended, "{}", what());
+                    assert!(answer.seen.is_some() || is_absent, "{}", what());
+                }
+                Decision::Release(release) => {
+                    assert_eq!(release, Release::Gone);
+                    assert!(has_ended, "{}", what());
+                    let is_proved =
+                        matches!(answer.state, InstanceState::Gone { has_remains: false });
+                    let was_here = is_absent && seen_at.contains(&answer.place);
+                    let is_twice = absent_since.is_some_and(|since| now - since >= 300);
+                    assert!(is_proved || was_here && is_twice, "{}", what());
+                }
+                _ => {}
+            }
+        }
+    }
+    // The model has reached each of them.
+    for outcome in [
+        "delete",
+        "release",
+        "ScopeChanged",
+        "InstanceNeverSeen",
+        "WaitingForPod",
+        "Deleting",
+    ] {
+        assert!(outcomes.contains_key(outcome), "{outcomes:?}");
     }
 }

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
@@ -43,8 +43,10 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let settings = PeerPodSettings {
         namespaces: namespaces.clone(),
         virtual_machine: VirtualMachineProvider { namespaces },
+        ..PeerPodSettings::default()
     };
-    let controller = PeerPodController::new(cluster, namespace.to_owned(), settings);
+    let environment = HashMap::new();
+    let controller = PeerPodController::new(cluster, namespace.to_owned(), settings, environment);
     let changes = controller.watch();
     enumeration::started(Arc::new(controller), changes, Tasks::default())
 }

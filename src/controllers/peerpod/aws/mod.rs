@@ -1,0 +1,424 @@
+//! (client) The provider `aws`: instances of EC2, by its Query API.
+//!
+//! An answer about an instance comes from three lists: of instances by their identifier, of elastic addresses and of network interfaces by the
+//! name that the adaptor gives them. All three are read again immediately before anything is deleted.
+
+mod answers;
+pub mod config;
+mod proof;
+#[cfg(test)]
+mod tests;
+
+use crate::api::peerpod::{AwsId, PeerPodReason};
+use crate::controllers::peerpod::aws::answers::{
+    Addresses, Instances, Interfaces, List, Page, Tag,
+};
+use crate::controllers::peerpod::aws::config::AwsConfig;
+use crate::controllers::peerpod::aws::proof::TAG_NAME;
+use crate::controllers::peerpod::failure::Failure;
+use crate::controllers::peerpod::gate::{Gate, TokenBucket};
+use crate::settings::peerpod::AwsProvider;
+use http::{Request, header};
+use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
+use reqsign_core::{Context, FileRead, HttpSend, Signer, StaticEnv};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use tokio_util::bytes::Bytes;
+
+pub use proof::Found;
+
+/// Maximum number of instances in one round of descriptions: the limit of the values of a filter.
+pub const DESCRIBE_MAX: usize = 200;
+/// Maximum number of instances in one round of deletions.
+pub const DELETE_MAX: usize = 50;
+/// Calls per second, and the number of calls after a time without calls.
+const RATE: (f64, f64) = (2.0, 20.0);
+/// Beginning of the name that the adaptor gives to the elastic address of an instance. The identifier of the instance follows.
+const ADDRESS: &str = "eip-";
+/// Beginning of the name that the adaptor gives to the second network interface of an instance.
+const INTERFACE: &str = "nic-";
+/// Maximum number of pages of a list.
+const PAGES_MAX: usize = 50;
+
+const EC2: Service = Service {
+    name: "ec2",
+    version: "2016-11-15",
+};
+const STS: Service = Service {
+    name: "sts",
+    version: "2011-06-15",
+};
+
+#[derive(Clone, Copy)]
+struct Service {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// A connection to EC2 with one configuration.
+pub struct Ec2 {
+    gate: Gate,
+    bucket: TokenBucket,
+    ec2: Endpoint,
+    sts: Endpoint,
+    region: String,
+    account: Option<String>,
+    /// Whether the log has said that the controller may not describe network interfaces.
+    has_warned: bool,
+}
+
+struct Endpoint {
+    service: Service,
+    url: String,
+    signer: Signer<Credential>,
+}
+
+impl Ec2 {
+    /// A connection. It has sent nothing yet.
+    pub fn new(config: &AwsConfig, settings: &AwsProvider, gate: Gate) -> Self {
+        let endpoint = |service: Service, url: &Option<String>| Endpoint {
+            service,
+            url: url.clone().unwrap_or_else(|| config.endpoint(service.name)),
+            signer: signer(service, config, gate.clone()),
+        };
+        Self {
+            ec2: endpoint(EC2, &settings.endpoint),
+            sts: endpoint(STS, &settings.sts_endpoint),
+            bucket: TokenBucket::new(RATE.0, RATE.1),
+            region: config.region.clone(),
+            account: None,
+            has_warned: false,
+            gate,
+        }
+    }
+
+    /// Account and region in which this connection looks for instances.
+    ///
+    /// # Errors
+    /// The call fails.
+    pub async fn place(&mut self) -> Result<String, Failure> {
+        if self.account.is_none() {
+            let body = call(
+                &mut self.bucket,
+                &self.gate,
+                &self.sts,
+                "GetCallerIdentity",
+                &[],
+            )
+            .await?;
+            self.account = Some(answers::account(&body)?);
+        }
+        let account = self.account.as_deref().unwrap_or_default();
+        Ok(format!("{account}/{}", self.region))
+    }
+
+    /// Describes the instances, and the addresses and interfaces that belong to them.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub async fn find(&mut self, ids: &[&AwsId]) -> Result<BTreeMap<AwsId, Found>, Failure> {
+        let mut all: BTreeMap<AwsId, Found> = BTreeMap::new();
+        for id in ids {
+            all.entry((*id).clone()).or_default();
+        }
+        let values = |prefix| -> Vec<_> {
+            all.keys()
+                .map(|id| format!("{prefix}{}", id.as_str()))
+                .collect()
+        };
+        let (ids, addresses, interfaces) = (values(""), values(ADDRESS), values(INTERFACE));
+        for instance in self.list::<Instances>("instance-id", &ids).await? {
+            let found = instance
+                .instance_id
+                .parse::<AwsId>()
+                .ok()
+                .and_then(|id| all.get_mut(&id));
+            if let Some(found) = found {
+                found.instance = Some(instance);
+            }
+        }
+        let tag = format!("tag:{TAG_NAME}");
+        let addresses = self.list::<Addresses>(&tag, &addresses).await?;
+        let interfaces = match self.list::<Interfaces>(&tag, &interfaces).await {
+            // The policy of peerpod-ctrl lacks this action. Then interfaces whose attachment has failed remain.
+            Err(failure) if failure.reason == PeerPodReason::PermissionDenied => {
+                if !std::mem::replace(&mut self.has_warned, true) {
+                    tracing::warn!(
+                        "network interfaces that the adaptor could not attach remain: {}",
+                        failure.message
+                    );
+                }
+                Vec::new()
+            }
+            interfaces => interfaces?,
+        };
+        // The filter of the service is no proof, so the tag is read again.
+        for address in addresses {
+            if let Some(found) = named_after(&mut all, &address.tag_set, ADDRESS) {
+                found.addresses.push(address);
+            }
+        }
+        for interface in interfaces {
+            if let Some(found) = named_after(&mut all, &interface.tag_set, INTERFACE) {
+                found.interfaces.push(interface);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Whether EC2 says that it does not have the instance. An empty list does not name it.
+    ///
+    /// # Errors
+    /// The call fails, or EC2 has the instance.
+    pub async fn confirm_absence(&mut self, id: &AwsId) -> Result<(), Failure> {
+        let parameters = [("InstanceId.1".to_owned(), id.as_str().to_owned())];
+        match self.call(Instances::ACTION, &parameters).await {
+            Err(failure)
+                if failure.code == "InvalidInstanceID.NotFound"
+                    && failure.message.contains(id.as_str()) =>
+            {
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+            Ok(_) => Err(Failure::of_instance(
+                PeerPodReason::DeletionFailed,
+                format!(
+                    "two answers about instance {} differ; the controller asks again",
+                    id.as_str()
+                ),
+            )),
+        }
+    }
+
+    /// Terminates the instances. A call with one instance that cannot be terminated terminates none, so it is repeated with each half. Returns the failures.
+    pub async fn terminate(&mut self, ids: &[AwsId]) -> BTreeMap<AwsId, Failure> {
+        let (mut failures, mut left) = (BTreeMap::new(), vec![ids]);
+        let mut away: Option<Failure> = None;
+        while let Some(part) = left.pop() {
+            let result = match &away {
+                Some(failure) => Err(failure.clone()),
+                None => {
+                    let ids = (1..).zip(part);
+                    let ids: Vec<_> = ids
+                        .map(|(n, id)| (format!("InstanceId.{n}"), id.as_str().to_owned()))
+                        .collect();
+                    self.call("TerminateInstances", &ids).await.map(drop)
+                }
+            };
+            match (result, part) {
+                (Ok(()), _) | (_, []) => {}
+                (Err(failure), [_, _, ..]) if !failure.is_of_provider => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    left.extend([first, second]);
+                }
+                (Err(failure), part) => {
+                    away = away.or_else(|| failure.is_of_provider.then(|| failure.clone()));
+                    failures.extend(part.iter().map(|id| (id.clone(), failure.clone())));
+                }
+            }
+        }
+        failures
+    }
+
+    /// Releases the addresses and deletes the interfaces that [`Self::find`] has found.
+    ///
+    /// # Errors
+    /// A call fails.
+    pub async fn release(&mut self, found: &Found) -> Result<(), Failure> {
+        for address in &found.addresses {
+            let association = address.association_id.as_deref().unwrap_or_default();
+            if !association.is_empty() {
+                self.remove("DisassociateAddress", "AssociationId", association)
+                    .await?;
+            }
+            self.remove("ReleaseAddress", "AllocationId", &address.allocation_id)
+                .await?;
+        }
+        for interface in &found.interfaces {
+            let id = &interface.network_interface_id;
+            self.remove("DeleteNetworkInterface", "NetworkInterfaceId", id)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a resource. One that no longer exists is no failure.
+    async fn remove(&mut self, action: &str, parameter: &str, id: &str) -> Result<(), Failure> {
+        match self
+            .call(action, &[(parameter.to_owned(), id.to_owned())])
+            .await
+        {
+            Err(failure)
+                if failure.code.starts_with("Invalid") && failure.code.ends_with("ID.NotFound") =>
+            {
+                Ok(())
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// All pages of a list.
+    async fn list<P: Page>(
+        &mut self,
+        filter: &str,
+        values: &[String],
+    ) -> Result<Vec<P::Item>, Failure> {
+        let mut parameters = vec![("Filter.1.Name".to_owned(), filter.to_owned())];
+        let values = (1..).zip(values);
+        parameters.extend(values.map(|(n, value)| (format!("Filter.1.Value.{n}"), value.clone())));
+        let (first, mut all) = (parameters.len(), Vec::new());
+        for _ in 0..PAGES_MAX {
+            let page: P = answers::page(&self.call(P::ACTION, &parameters).await?)?;
+            let (items, next) = page.into_parts();
+            all.extend(items);
+            let Some(next) = next.filter(|token| !token.is_empty()) else {
+                return Ok(all);
+            };
+            parameters.truncate(first);
+            parameters.push(("NextToken".to_owned(), next));
+        }
+        let message = format!("the list of {} has no end; check the endpoint", P::ACTION);
+        Err(Failure::of_provider(
+            PeerPodReason::ProviderUnreachable,
+            message,
+        ))
+    }
+
+    async fn call(
+        &mut self,
+        action: &str,
+        parameters: &[(String, String)],
+    ) -> Result<String, Failure> {
+        call(&mut self.bucket, &self.gate, &self.ec2, action, parameters).await
+    }
+}
+
+/// The instance after which the adaptor has named the resource with these tags.
+fn named_after<'a>(
+    all: &'a mut BTreeMap<AwsId, Found>,
+    tags: &List<Tag>,
+    prefix: &str,
+) -> Option<&'a mut Found> {
+    let id = tags.value(TAG_NAME)?.strip_prefix(prefix)?;
+    all.get_mut(&id.parse::<AwsId>().ok()?)
+}
+
+async fn call(
+    bucket: &mut TokenBucket,
+    gate: &Gate,
+    endpoint: &Endpoint,
+    action: &str,
+    parameters: &[(String, String)],
+) -> Result<String, Failure> {
+    bucket.take().await;
+    let body = encoded(action, endpoint.service.version, parameters);
+    let request = Request::post(format!("{}/", endpoint.url.trim_end_matches('/')))
+        .header(
+            header::CONTENT_TYPE,
+            "application/x-www-form-urlencoded; charset=utf-8",
+        )
+        // Without it, the library would sign requests without their body, which only S3 accepts.
+        .header("x-amz-content-sha256", sha256(&body))
+        .body(body);
+    let unreachable = |error: &dyn std::fmt::Display| {
+        let message =
+            format!("{action}: {error}; check the network and the endpoint of the provider aws");
+        Failure::of_provider(PeerPodReason::ProviderUnreachable, message)
+    };
+    let (mut head, body) = request.map_err(|error| unreachable(&error))?.into_parts();
+    endpoint
+        .signer
+        .sign(&mut head, None)
+        .await
+        .map_err(|error| unsigned(&error))?;
+    let response = gate.send(Request::from_parts(head, body)).await;
+    let (head, body) = response.map_err(|error| unreachable(&error))?.into_parts();
+    let body = String::from_utf8_lossy(&body).into_owned();
+    if head.status.is_success() {
+        return Ok(body);
+    }
+    let retry_after = head.headers.get(header::RETRY_AFTER);
+    let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+    let retry_after = seconds.map(std::time::Duration::from_secs);
+    Err(answers::failure(action, head.status, &body, retry_after))
+}
+
+/// The body of a request of the Query API.
+fn encoded(action: &str, version: &str, parameters: &[(String, String)]) -> Vec<u8> {
+    let mut body = form_urlencoded::Serializer::new(String::new());
+    body.append_pair("Action", action)
+        .append_pair("Version", version);
+    body.extend_pairs(parameters);
+    body.finish().into_bytes()
+}
+
+fn sha256(body: &[u8]) -> String {
+    let digest = Sha256::digest(body);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The failure of the sources of credentials. Their messages are not shown, because they can contain parts of answers with credentials.
+fn unsigned(error: &reqsign_core::Error) -> Failure {
+    let message = match error.is_retryable() {
+        true => {
+            "the service that gives out credentials does not answer; check the network of the controller"
+        }
+        false => {
+            "there are no valid credentials for the provider aws; add AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to the Secret of the \
+             cloud-api-adaptor, or give the account of the controller a role"
+        }
+    };
+    Failure::of_provider(PeerPodReason::CredentialsRejected, message.to_owned())
+}
+
+/// Signs with the first credentials of: keys, a web identity, the credentials of the container, those of the node.
+fn signer(service: Service, config: &AwsConfig, gate: Gate) -> Signer<Credential> {
+    let environment = StaticEnv {
+        home_dir: None,
+        envs: config.variables.clone(),
+    };
+    let context = Context::new()
+        .with_env(environment)
+        .with_file_read(Files)
+        .with_http_send(gate);
+    let sources = DefaultCredentialProvider::builder()
+        .no_profile()
+        .no_sso()
+        .no_process()
+        .build();
+    Signer::new(
+        context,
+        sources,
+        RequestSigner::new(service.name, &config.region),
+    )
+}
+
+/// Reads the files of tokens.
+#[derive(Debug)]
+struct Files;
+
+impl FileRead for Files {
+    async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
+        let read = tokio::fs::read(path).await;
+        read.map_err(|error| {
+            reqsign_core::Error::config_invalid("cannot read the file").with_source(error)
+        })
+    }
+}
+
+impl HttpSend for Gate {
+    async fn http_send(
+        &self,
+        request: Request<Bytes>,
+    ) -> reqsign_core::Result<http::Response<Bytes>> {
+        let request = request.map(|body| body.to_vec());
+        let sent = self.send(request).await;
+        let failed = |error| {
+            reqsign_core::Error::unexpected("no answer")
+                .with_source(error)
+                .set_retryable(true)
+        };
+        sent.map(|response| response.map(Bytes::from))
+            .map_err(failed)
+    }
+}

@@ -1,0 +1,366 @@
+//! (client) Calls to providers outside the cluster, beside the reconciles. All waiting calls of a provider are made together, so that their number
+//! does not grow with that of the instances.
+//!
+//! ```text
+//! reconcile ──► Job ──► configuration ──► pause? ──► still decided? ──► calls ──► result ──► reconcile
+//! ```
+
+use crate::api::peerpod::{AwsId, PeerPodReason, names};
+use crate::controllers::peerpod::PeerPodController;
+use crate::controllers::peerpod::adaptor::AdaptorConfig;
+use crate::controllers::peerpod::aws::config::AwsConfig;
+use crate::controllers::peerpod::aws::{DELETE_MAX, DESCRIBE_MAX, Ec2, Found};
+use crate::controllers::peerpod::decide::{
+    Answer, Decision, InstanceId, InstanceState, Read, decide,
+};
+use crate::controllers::peerpod::facts::{Facts, Owner};
+use crate::controllers::peerpod::failure::Failure;
+use crate::controllers::peerpod::gate::Gate;
+use crate::https::HttpsClient;
+use crate::k8s::error::Error;
+use crate::k8s::key::ObjectKey;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+/// The first and the longest pause after a failure of all calls to a provider.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// Delay before the configuration is read again during a pause. A changed one ends the pause.
+const CONFIG_RECHECK: Duration = Duration::from_secs(2);
+
+/// A call that a decision needs.
+pub struct Job {
+    /// The `PeerPod`.
+    pub key: ObjectKey,
+    /// UID of the `PeerPod`.
+    pub uid: String,
+    /// Its pod.
+    pub owner: Owner,
+    /// Whether the `PeerPod` is being deleted.
+    pub is_ending: bool,
+    /// What was read before the decision.
+    pub read: Read,
+    /// The decision.
+    pub decision: Decision,
+}
+
+impl Job {
+    fn id(&self) -> Option<&AwsId> {
+        match &self.decision {
+            Decision::Describe(InstanceId::Aws(id)) | Decision::Delete(InstanceId::Aws(id)) => {
+                Some(id)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_deletion(&self) -> bool {
+        matches!(self.decision, Decision::Delete(_))
+    }
+}
+
+/// The calls that wait.
+#[derive(Default)]
+pub struct Calls {
+    jobs: Mutex<VecDeque<Job>>,
+    added: Notify,
+}
+
+impl Calls {
+    /// Adds a call.
+    pub fn push(&self, job: Job) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.push_back(job);
+        self.added.notify_one();
+    }
+
+    async fn waiting(&self) {
+        loop {
+            let added = self.added.notified();
+            let jobs = self
+                .jobs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .len();
+            if jobs > 0 {
+                return;
+            }
+            added.await;
+        }
+    }
+
+    /// Takes the calls of one round: deletions first, then descriptions of ended pods' instances, the oldest of each.
+    fn take(&self) -> Vec<Job> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_deletion = jobs.iter().any(Job::is_deletion);
+        let max = if is_deletion {
+            DELETE_MAX
+        } else {
+            DESCRIBE_MAX
+        };
+        let mut all: Vec<Job> = std::mem::take(&mut *jobs).into();
+        // The sort is stable.
+        all.sort_by_key(|job| (!job.is_deletion(), !job.is_ending));
+        let same = all
+            .iter()
+            .take_while(|job| job.is_deletion() == is_deletion);
+        let count = same.count().min(max);
+        jobs.extend(all.split_off(count));
+        all
+    }
+}
+
+/// The pause of a provider after a failure of all calls.
+#[derive(Default)]
+struct Pause {
+    failures: u32,
+    until: Option<Instant>,
+    /// The configuration with which the calls have failed.
+    config: Option<Result<AwsConfig, Failure>>,
+}
+
+impl Pause {
+    /// The rest of the pause. A changed configuration ends it.
+    fn left(&self, now: Instant, config: &Result<AwsConfig, Failure>) -> Option<Duration> {
+        let left = self.until?.checked_duration_since(now)?;
+        let is_same = self.config.as_ref() == Some(config);
+        (is_same && !left.is_zero()).then_some(left)
+    }
+
+    fn begin(
+        &mut self,
+        now: Instant,
+        config: &Result<AwsConfig, Failure>,
+        demanded: Option<Duration>,
+    ) {
+        let (first, longest) = PAUSES;
+        let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+        let pause = demanded
+            .unwrap_or_else(|| first.saturating_mul(factor))
+            .min(longest);
+        self.failures = self.failures.saturating_add(1);
+        (self.until, self.config) = (Some(now + pause), Some(config.clone()));
+    }
+}
+
+impl PeerPodController {
+    /// Makes the calls that reconciles need, as long as the process runs.
+    pub async fn call_providers(self: Arc<Self>) {
+        self.cluster.leadership.elected().await;
+        let (mut pause, mut connection) = (Pause::default(), None::<(AwsConfig, Ec2)>);
+        loop {
+            self.calls.waiting().await;
+            let Some((adaptor, cluster_uid)) = self.read_for_calls().await else {
+                sleep(CONFIG_RECHECK).await;
+                continue;
+            };
+            let config = AwsConfig::of(&adaptor, &self.environment);
+            if let Some(left) = pause.left(Instant::now(), &config) {
+                sleep(left.min(CONFIG_RECHECK)).await;
+                continue;
+            }
+            let jobs: Vec<Job> = self
+                .calls
+                .take()
+                .into_iter()
+                .filter(|job| self.is_decided(job))
+                .collect();
+            if jobs.is_empty() {
+                continue;
+            }
+            let results = match self.connected(&config, &mut connection) {
+                Ok(ec2) => round(ec2, &jobs, &adaptor, cluster_uid).await,
+                Err(failure) => Err(failure),
+            };
+            let failures = match &results {
+                Ok(results) => results.iter().filter_map(|it| it.as_ref().err()).collect(),
+                Err(failure) => vec![failure],
+            };
+            let of_provider = failures.into_iter().find(|failure| failure.is_of_provider);
+            self.metrics
+                .set_up(names::PROVIDER_AWS, of_provider.is_none());
+            match of_provider {
+                Some(failure) => {
+                    tracing::warn!(
+                        provider = names::PROVIDER_AWS,
+                        "calls are paused: {}",
+                        failure.message
+                    );
+                    pause.begin(Instant::now(), &config, failure.retry_after);
+                    if failure.reason == PeerPodReason::CredentialsRejected {
+                        // The next connection reads the credentials again.
+                        connection = None;
+                    }
+                }
+                None => pause = Pause::default(),
+            }
+            let each = |failure: Failure| vec![Err(failure); jobs.len()];
+            for (job, result) in jobs.iter().zip(results.unwrap_or_else(each)) {
+                self.deliver(job, result);
+            }
+        }
+    }
+
+    /// The configuration of the adaptor, and the UID of the cluster. Without them, the calls wait.
+    async fn read_for_calls(&self) -> Option<(AdaptorConfig, &str)> {
+        let read = async {
+            let cluster_uid = self.cluster_uid.get_or_try_init(|| self.read_cluster_uid());
+            Ok::<_, Error>((self.read_adaptor().await?, cluster_uid.await?.as_str()))
+        };
+        match read.await {
+            Ok(read) => Some(read),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the configuration of the cloud-api-adaptor, so no call to a provider is made");
+                if error.code() == Some(403) {
+                    let message = format!("{error}; give the controller this permission");
+                    let failure = Failure::of_provider(PeerPodReason::PermissionDenied, message);
+                    for job in self.calls.take() {
+                        self.deliver(&job, Err(failure.clone()));
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// The connection with that configuration.
+    fn connected<'a>(
+        &self,
+        config: &Result<AwsConfig, Failure>,
+        connection: &'a mut Option<(AwsConfig, Ec2)>,
+    ) -> Result<&'a mut Ec2, Failure> {
+        let config = config.as_ref().map_err(Clone::clone)?;
+        let known = connection.take().filter(|(known, _)| known == config);
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let https = HttpsClient::new(self.settings.ca_bundle.as_bytes());
+                let https = https.map_err(|error| {
+                    let message = format!("the setting caBundle cannot be used: {error}");
+                    Failure::of_provider(PeerPodReason::ConfigInvalid, message)
+                })?;
+                let gate = Gate::new(https, self.cluster.leadership.clone());
+                (
+                    config.clone(),
+                    Ec2::new(config, &self.settings.providers.aws, gate),
+                )
+            }
+        };
+        Ok(&mut connection.insert(known).1)
+    }
+
+    /// Whether the decision is still the same. The call may have waited for hours, and a person or the adaptor may have decided otherwise.
+    fn is_decided(&self, job: &Job) -> bool {
+        let all = self.peerpods.reader().state();
+        let peerpod = self.peerpods.get(&job.key);
+        let peerpod = peerpod.filter(|it| it.metadata.uid.as_ref() == Some(&job.uid));
+        let is_same = peerpod.is_some_and(|peerpod| {
+            let facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
+            decide(&facts, &job.read, &self.settings.virtual_machine.namespaces) == job.decision
+        });
+        if !is_same {
+            self.states.with(&job.key, |state| state.is_asked = false);
+            self.requeue(job);
+        }
+        is_same
+    }
+
+    /// Keeps the result for the next reconcile, and begins it.
+    fn deliver(&self, job: &Job, result: Result<Answer, Failure>) {
+        let now = (self.cluster.instant)();
+        if let Err(failure) = &result {
+            self.metrics
+                .failed(names::PROVIDER_AWS, failure.reason.into());
+        }
+        self.states.with(&job.key, |state| {
+            if state.uid.as_ref() != Some(&job.uid) {
+                return;
+            }
+            if let Ok(answer) = &result {
+                state.has_deleted |= answer.has_deleted;
+                let is_absent = matches!(answer.state, InstanceState::Absent { .. });
+                state.absent_since = is_absent.then(|| state.absent_since.unwrap_or(now));
+            }
+            state.is_asked = false;
+            state.result = Some(result);
+        });
+        self.requeue(job);
+    }
+
+    fn requeue(&self, job: &Job) {
+        if let Some(changes) = self.changes.get() {
+            changes.object(job.key.clone());
+        }
+    }
+}
+
+/// Describes the instances of all jobs. Then deletes those that were decided to be deleted, and are still in the state of the decision.
+///
+/// # Errors
+/// A call that all jobs need fails.
+async fn round(
+    ec2: &mut Ec2,
+    jobs: &[Job],
+    adaptor: &AdaptorConfig,
+    cluster_uid: &str,
+) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+    let place = ec2.place().await?;
+    let ids: Vec<&AwsId> = jobs.iter().filter_map(Job::id).collect();
+    let found = ec2.find(&ids).await?;
+    let nothing = Found::default();
+    let of = |job: &Job| job.id().and_then(|id| found.get(id)).unwrap_or(&nothing);
+    let mut results = Vec::new();
+    for job in jobs {
+        let mut answer = of(job).answer(&job.owner, cluster_uid, &place);
+        answer.is_developer_mode = adaptor.is_developer_mode();
+        let is_absent = matches!(answer.state, InstanceState::Absent { .. });
+        let confirmed = match job.id() {
+            Some(id) if is_absent && job.is_ending => ec2.confirm_absence(id).await,
+            _ => Ok(()),
+        };
+        if let Err(failure) = &confirmed
+            && failure.is_of_provider
+        {
+            return Err(failure.clone());
+        }
+        results.push(confirmed.map(|()| answer));
+    }
+    let mut endings = BTreeMap::new();
+    for (n, (job, result)) in jobs.iter().zip(&mut results).enumerate() {
+        let Ok(answer) = result else { continue };
+        let decided = job.read.answer.as_ref().map(|it| &it.state);
+        if !job.is_deletion() || decided != Some(&answer.state) || answer.is_developer_mode {
+            continue;
+        }
+        match &mut answer.state {
+            InstanceState::Ours { is_ending: false } => drop(endings.insert(n, job.id())),
+            InstanceState::Gone { has_remains } | InstanceState::Absent { has_remains } => {
+                match ec2.release(of(job)).await {
+                    Ok(()) => *has_remains = false,
+                    Err(failure) if failure.is_of_provider => return Err(failure),
+                    Err(failure) => *result = Err(failure),
+                }
+            }
+            _ => {}
+        }
+    }
+    let ids: Vec<AwsId> = endings.values().flatten().map(|id| (*id).clone()).collect();
+    let failures = ec2.terminate(&ids).await;
+    for (n, id) in endings {
+        let Some(result) = results.get_mut(n) else {
+            continue;
+        };
+        match (id.and_then(|id| failures.get(id)), result) {
+            (Some(failure), result) => *result = Err(failure.clone()),
+            (None, Ok(answer)) => {
+                answer.state = InstanceState::Ours { is_ending: true };
+                answer.has_deleted = true;
+            }
+            (None, Err(_)) => {}
+        }
+    }
+    Ok(results)
+}
