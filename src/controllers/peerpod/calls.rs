@@ -9,7 +9,7 @@ use crate::api::peerpod::{AwsId, PeerPodReason, names};
 use crate::controllers::peerpod::PeerPodController;
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
 use crate::controllers::peerpod::aws::config::AwsConfig;
-use crate::controllers::peerpod::aws::{DELETE_MAX, DESCRIBE_MAX, Ec2, Found};
+use crate::controllers::peerpod::aws::{Ec2, Found, ROUND_MAX};
 use crate::controllers::peerpod::decide::{
     Answer, Decision, InstanceId, InstanceState, Read, decide,
 };
@@ -96,18 +96,13 @@ impl Calls {
     fn take(&self) -> Vec<Job> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let is_deletion = jobs.iter().any(Job::is_deletion);
-        let max = if is_deletion {
-            DELETE_MAX
-        } else {
-            DESCRIBE_MAX
-        };
         let mut all: Vec<Job> = std::mem::take(&mut *jobs).into();
         // The sort is stable.
         all.sort_by_key(|job| (!job.is_deletion(), !job.is_ending));
         let same = all
             .iter()
             .take_while(|job| job.is_deletion() == is_deletion);
-        let count = same.count().min(max);
+        let count = same.count().min(ROUND_MAX);
         jobs.extend(all.split_off(count));
         all
     }
@@ -363,4 +358,76 @@ async fn round(
         }
     }
     Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(name: &str, is_ending: bool, is_deletion: bool) -> Job {
+        let id = InstanceId::Aws("i-12345678".parse().unwrap());
+        Job {
+            key: ObjectKey::new("ns", name),
+            uid: name.to_owned(),
+            owner: Owner {
+                namespace: "ns".to_owned(),
+                name: name.to_owned(),
+                uid: name.to_owned(),
+            },
+            is_ending,
+            read: Read::default(),
+            decision: match is_deletion {
+                true => Decision::Delete(id),
+                false => Decision::Describe(id),
+            },
+        }
+    }
+
+    #[test]
+    fn deletions_come_first_and_then_instances_of_ended_pods() {
+        let calls = Calls::default();
+        for (name, is_ending, is_deletion) in [
+            ("live", false, false),
+            ("ended", true, false),
+            ("first", true, true),
+            ("second", true, true),
+        ] {
+            calls.push(job(name, is_ending, is_deletion));
+        }
+        let taken = || -> Vec<String> { calls.take().into_iter().map(|job| job.uid).collect() };
+        assert_eq!(taken(), ["first", "second"]);
+        assert_eq!(taken(), ["ended", "live"]);
+        for n in 0..=ROUND_MAX {
+            calls.push(job(&n.to_string(), true, false));
+        }
+        assert_eq!(
+            (taken().len(), taken()),
+            (ROUND_MAX, vec![ROUND_MAX.to_string()])
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pause_doubles_to_a_minute_and_ends_with_a_changed_configuration() {
+        let config = |region: &str| {
+            Ok(AwsConfig {
+                region: region.to_owned(),
+                variables: std::collections::HashMap::new(),
+            })
+        };
+        let (mut pause, now) = (Pause::default(), Instant::now());
+        assert_eq!(pause.left(now, &config("a")), None);
+        let mut seconds = Vec::new();
+        for _ in 0..6 {
+            pause.begin(now, &config("a"), None);
+            seconds.push(pause.left(now, &config("a")).unwrap().as_secs());
+        }
+        assert_eq!(seconds, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(pause.left(now, &config("b")), None);
+        assert_eq!(
+            pause.left(now + Duration::from_secs(60), &config("a")),
+            None
+        );
+        pause.begin(now, &config("a"), Some(Duration::from_secs(7)));
+        assert_eq!(pause.left(now, &config("a")), Some(Duration::from_secs(7)));
+    }
 }

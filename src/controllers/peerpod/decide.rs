@@ -20,6 +20,9 @@ const CLAIM_RECHECK: Duration = Duration::from_secs(60);
 /// Time between two answers of a provider without the instance, which together prove its absence. EC2 can hide a new instance for some time.
 pub const ABSENCE_TIME: Duration = Duration::from_secs(300);
 
+/// Delay before an instance is described again whose deletion has just begun. Most end within this time, so that a report would be a write in vain.
+const DELETED_RECHECK: Duration = Duration::from_secs(5);
+
 /// Delay before a running pod's instance is described again that the provider does not have.
 const ABSENT_RECHECK: Duration = Duration::from_secs(60);
 
@@ -252,6 +255,9 @@ fn end(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
         }
         InstanceState::Ours { is_ending: false } | InstanceState::Gone { has_remains: true } => {
             delete(facts, answer, id)
+        }
+        InstanceState::Ours { is_ending: true } if answer.has_deleted => {
+            Decision::Later(DELETED_RECHECK)
         }
         InstanceState::Ours { is_ending: true } => {
             let message = match id {

@@ -26,6 +26,7 @@
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
 //! | `web` | the web console in a browser, its rights, and those of its account |
+//! | `peerpods` | the definition of PeerPods, and their controller with moto in place of AWS |
 //! | `services` | the load balancer service, and restart requests |
 
 mod admission;

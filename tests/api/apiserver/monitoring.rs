@@ -239,7 +239,9 @@ async fn operator_serves_the_conditions_of_each_vm() {
     std::fs::create_dir_all(&folder).unwrap();
     // The controllers of PeerPods and SIPClusters run in processes of their own.
     let metrics = Metrics::default();
-    drop(metrics.of::<PeerPodMetrics>());
+    let peerpods = metrics.of::<PeerPodMetrics>();
+    peerpods.failed("aws", "Throttled");
+    peerpods.set_up("aws", true);
     let sip = metrics.of::<SipMetrics>();
     sip.cluster("ReconciliationSucceeded");
     sip.hosts("ControlPlane", 1);

@@ -261,7 +261,10 @@ fn sample_metrics() -> Metrics {
     let info = [&vm[..], &info].concat();
     vms.info.set_source(move |sample| sample(&info, 1));
     vms.restarts.set_source(move |sample| sample(&vm, 0));
-    metrics.of::<PeerPodMetrics>().released("Deleted");
+    let peerpods = metrics.of::<PeerPodMetrics>();
+    peerpods.released("Deleted");
+    peerpods.failed("aws", "Throttled");
+    peerpods.set_up("aws", true);
     let sip = metrics.of::<SipMetrics>();
     sip.cluster("ReconciliationSucceeded");
     sip.hosts("ControlPlane", 1);

@@ -27,10 +27,10 @@ use tokio_util::bytes::Bytes;
 
 pub use proof::Found;
 
-/// Maximum number of instances in one round of descriptions: the limit of the values of a filter.
-pub const DESCRIBE_MAX: usize = 200;
-/// Maximum number of instances in one round of deletions.
-pub const DELETE_MAX: usize = 50;
+/// Maximum number of instances in one round of calls: the limit of the values of a filter.
+pub const ROUND_MAX: usize = 200;
+/// Maximum number of instances in one call that terminates.
+const TERMINATE_MAX: usize = 50;
 /// Calls per second, and the number of calls after a time without calls.
 const RATE: (f64, f64) = (2.0, 20.0);
 /// Beginning of the name that the adaptor gives to the elastic address of an instance. The identifier of the instance follows.
@@ -192,7 +192,7 @@ impl Ec2 {
 
     /// Terminates the instances. A call with one instance that cannot be terminated terminates none, so it is repeated with each half. Returns the failures.
     pub async fn terminate(&mut self, ids: &[AwsId]) -> BTreeMap<AwsId, Failure> {
-        let (mut failures, mut left) = (BTreeMap::new(), vec![ids]);
+        let (mut failures, mut left) = (BTreeMap::new(), Vec::from_iter(ids.chunks(TERMINATE_MAX)));
         let mut away: Option<Failure> = None;
         while let Some(part) = left.pop() {
             let result = match &away {

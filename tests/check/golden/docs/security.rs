@@ -50,6 +50,14 @@ const CLAIMS: &[Claim] = &[
         ]),
     ),
     (
+        "controller of PeerPods, one for each cluster",
+        Ok(&[
+            "instance_of_ec2_ends_with_its_pod_and_nothing_else_does",
+            "credentials_and_permissions_of_ec2_are_used_as_soon_as_they_are_corrected",
+            "objects_of_the_adaptor_name_no_file_and_no_service",
+        ]),
+    ),
+    (
         "device plugin, one for each node",
         Ok(&["the_device_plugin_has_three_directories_of_the_host_and_one_capability"]),
     ),
