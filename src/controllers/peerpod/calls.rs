@@ -174,7 +174,9 @@ impl PeerPodController {
                 Ok(results) => results.iter().filter_map(|it| it.as_ref().err()).collect(),
                 Err(failure) => vec![failure],
             };
-            let of_provider = failures.into_iter().find(|failure| failure.is_of_provider);
+            let of_provider = failures
+                .into_iter()
+                .find(|failure| failure.is_of_provider());
             self.metrics
                 .set_up(names::PROVIDER_AWS, of_provider.is_none());
             match of_provider {
@@ -211,7 +213,7 @@ impl PeerPodController {
                 tracing::warn!(%error, "cannot read the configuration of the cloud-api-adaptor, so no call to a provider is made");
                 if error.code() == Some(403) {
                     let message = format!("{error}; give the controller this permission");
-                    let failure = Failure::of_provider(PeerPodReason::PermissionDenied, message);
+                    let failure = Failure::new(PeerPodReason::PermissionDenied, message);
                     for job in self.calls.take() {
                         self.deliver(&job, Err(failure.clone()));
                     }
@@ -235,7 +237,7 @@ impl PeerPodController {
                 let https = HttpsClient::new(self.settings.ca_bundle.as_bytes());
                 let https = https.map_err(|error| {
                     let message = format!("the setting caBundle cannot be used: {error}");
-                    Failure::of_provider(PeerPodReason::ConfigInvalid, message)
+                    Failure::new(PeerPodReason::ConfigInvalid, message)
                 })?;
                 let gate = Gate::new(https, self.cluster.leadership.clone());
                 (
@@ -317,7 +319,7 @@ async fn round(
             _ => Ok(()),
         };
         if let Err(failure) = &confirmed
-            && failure.is_of_provider
+            && failure.is_of_provider()
         {
             return Err(failure.clone());
         }
@@ -335,7 +337,7 @@ async fn round(
             InstanceState::Gone { has_remains } | InstanceState::Absent { has_remains } => {
                 match ec2.release(of(job)).await {
                     Ok(()) => *has_remains = false,
-                    Err(failure) if failure.is_of_provider => return Err(failure),
+                    Err(failure) if failure.is_of_provider() => return Err(failure),
                     Err(failure) => *result = Err(failure),
                 }
             }

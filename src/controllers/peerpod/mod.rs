@@ -294,7 +294,7 @@ impl PeerPodController {
         failure: Failure,
         again: (Read, Decision),
     ) -> Result<Outcome, Error> {
-        let recheck = match failure.is_of_provider {
+        let recheck = match failure.is_of_provider() {
             // The call waits until the provider's pause ends.
             true => {
                 self.ask(peerpod, facts, again.0, again.1);

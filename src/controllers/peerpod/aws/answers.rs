@@ -12,64 +12,25 @@ const MESSAGE_MAX: usize = 300;
 
 /// A list. In XML, each entry is an element `item`.
 #[derive(Debug, Deserialize)]
-pub struct List<T> {
+struct List<T> {
     #[serde(rename = "item", default = "Vec::new")]
-    pub items: Vec<T>,
+    items: Vec<T>,
 }
 
-impl<T> Default for List<T> {
-    fn default() -> Self {
-        Self { items: Vec::new() }
-    }
-}
-
-/// A tag.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Tag {
-    pub key: String,
-    #[serde(default)]
-    pub value: String,
-}
-
-impl List<Tag> {
-    /// The value of the tag.
-    pub fn value(&self, key: &str) -> Option<&str> {
-        let tag = self.items.iter().find(|tag| tag.key == key)?;
-        Some(&tag.value)
-    }
-}
-
-/// An answer with a list that can have more pages. All other fields are mandatory, so that no other document is taken for an empty list.
-pub trait Page: DeserializeOwned {
-    type Item;
-    /// The action, and the name of the answer's root element without `Response`.
-    const ACTION: &'static str;
-    /// The entries of the page, and the token of the next one.
-    fn into_parts(self) -> (Vec<Self::Item>, Option<String>);
-}
-
+/// An instance, an elastic address or a network interface.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Instances {
-    reservation_set: List<Reservation>,
-    #[serde(default)]
-    next_token: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Reservation {
-    instances_set: List<Instance>,
-}
-
-/// An instance.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Instance {
-    pub instance_id: String,
-    instance_state: State,
-    #[serde(default)]
-    pub tag_set: List<Tag>,
+pub struct Item {
+    /// Identifier of an instance. Addresses also name theirs.
+    pub instance_id: Option<String>,
+    /// Identifier of an address.
+    pub allocation_id: Option<String>,
+    /// The use of an address by an instance.
+    pub association_id: Option<String>,
+    /// Identifier of an interface. Addresses also name theirs.
+    pub network_interface_id: Option<String>,
+    instance_state: Option<State>,
+    tag_set: Option<List<Tag>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,137 +38,126 @@ struct State {
     name: String,
 }
 
-impl Instance {
-    /// Whether it is terminated.
+#[derive(Debug, Deserialize)]
+struct Tag {
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+impl Item {
+    /// The value of the tag.
+    pub fn tag(&self, key: &str) -> Option<&str> {
+        let tag = self
+            .tag_set
+            .as_ref()?
+            .items
+            .iter()
+            .find(|tag| tag.key == key)?;
+        Some(&tag.value)
+    }
+
+    /// Whether it is a terminated instance.
     pub fn is_gone(&self) -> bool {
-        self.instance_state.name == "terminated"
+        self.has_state("terminated")
     }
 
-    /// Whether its termination is in progress.
+    /// Whether it is an instance whose termination is in progress.
     pub fn is_ending(&self) -> bool {
-        self.instance_state.name == "shutting-down"
+        self.has_state("shutting-down")
+    }
+
+    fn has_state(&self, name: &str) -> bool {
+        self.instance_state
+            .as_ref()
+            .is_some_and(|state| state.name == name)
     }
 }
 
-impl Page for Instances {
-    type Item = Instance;
-    const ACTION: &'static str = "DescribeInstances";
-
-    fn into_parts(self) -> (Vec<Instance>, Option<String>) {
-        let reservations = self.reservation_set.items.into_iter();
-        let items = reservations.flat_map(|it| it.instances_set.items);
-        (items.collect(), self.next_token)
-    }
-}
-
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Addresses {
-    addresses_set: List<Address>,
-}
-
-/// An elastic address.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Address {
-    pub allocation_id: String,
-    #[serde(default)]
-    pub association_id: Option<String>,
-    #[serde(default)]
-    pub tag_set: List<Tag>,
-}
-
-impl Page for Addresses {
-    type Item = Address;
-    const ACTION: &'static str = "DescribeAddresses";
-
-    fn into_parts(self) -> (Vec<Address>, Option<String>) {
-        (self.addresses_set.items, None)
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Interfaces {
-    network_interface_set: List<Interface>,
-    #[serde(default)]
+struct Lists {
+    reservation_set: Option<List<Reservation>>,
+    addresses_set: Option<List<Item>>,
+    network_interface_set: Option<List<Item>>,
     next_token: Option<String>,
 }
 
-/// A network interface.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Interface {
-    pub network_interface_id: String,
-    #[serde(default)]
-    pub tag_set: List<Tag>,
+struct Reservation {
+    instances_set: List<Item>,
 }
 
-impl Page for Interfaces {
-    type Item = Interface;
-    const ACTION: &'static str = "DescribeNetworkInterfaces";
+/// A page of a list.
+pub struct Page {
+    /// The entries.
+    pub items: Vec<Item>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<String>,
+}
 
-    fn into_parts(self) -> (Vec<Interface>, Option<String>) {
-        (self.network_interface_set.items, self.next_token)
-    }
+/// The page in an answer to that action.
+///
+/// # Errors
+/// The answer has another form. A document without a list is not an empty list.
+pub fn page(action: &str, body: &str) -> Result<Page, Failure> {
+    let lists: Lists = parse(action, body)?;
+    let of_instances = lists.reservation_set.map(|it| {
+        it.items
+            .into_iter()
+            .flat_map(|it| it.instances_set.items)
+            .collect()
+    });
+    let others = lists.addresses_set.or(lists.network_interface_set);
+    let items = of_instances.or(others.map(|it| it.items));
+    Ok(Page {
+        items: items.ok_or_else(|| not_understood(action))?,
+        next: lists.next_token.filter(|token| !token.is_empty()),
+    })
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Identity {
-    get_caller_identity_result: IdentityResult,
+    get_caller_identity_result: Account,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct IdentityResult {
+struct Account {
     account: String,
 }
 
-/// The account in an answer to `GetCallerIdentity`.
+/// The account in the answer to that action.
 ///
 /// # Errors
 /// The answer has another form.
-pub fn account(body: &str) -> Result<String, Failure> {
-    let identity: Identity = parse("GetCallerIdentity", body)?;
+pub fn account(action: &str, body: &str) -> Result<String, Failure> {
+    let identity: Identity = parse(action, body)?;
     Ok(identity.get_caller_identity_result.account)
-}
-
-/// A page of a list.
-///
-/// # Errors
-/// The answer has another form.
-pub fn page<P: Page>(body: &str) -> Result<P, Failure> {
-    parse(P::ACTION, body)
 }
 
 fn parse<T: DeserializeOwned>(action: &str, body: &str) -> Result<T, Failure> {
     // The deserializer does not compare the name of the root element.
-    let parsed = match body.contains(&format!("<{action}Response")) {
-        true => quick_xml::de::from_str(body).ok(),
-        false => None,
-    };
-    parsed.ok_or_else(|| {
-        Failure::of_provider(
-            PeerPodReason::ProviderUnreachable,
-            format!("the answer of the service to {action} is not understood; check the endpoint and proxies"),
-        )
-    })
+    let is_answer = body.contains(&format!("<{action}Response"));
+    let parsed = quick_xml::de::from_str(body).ok().filter(|_| is_answer);
+    parsed.ok_or_else(|| not_understood(action))
+}
+
+fn not_understood(action: &str) -> Failure {
+    let message = format!(
+        "the answer to {action} is not understood; check the endpoint of the provider aws, and proxies"
+    );
+    Failure::new(PeerPodReason::ProviderUnreachable, message)
 }
 
 /// EC2 puts `Errors` around the error, STS does not.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct ErrorAnswer {
-    #[serde(rename = "Errors", default)]
-    errors: Option<Errors>,
-    #[serde(rename = "Error", default)]
+    errors: Box<Option<ErrorAnswer>>,
     error: Option<ServiceError>,
-}
-
-#[derive(Deserialize)]
-struct Errors {
-    #[serde(rename = "Error")]
-    error: ServiceError,
 }
 
 #[derive(Deserialize)]
@@ -218,66 +168,77 @@ struct ServiceError {
     message: String,
 }
 
-/// The code and the message of an error. Both are empty if the answer has another form.
-pub fn error(body: &str) -> (String, String) {
-    let answer = quick_xml::de::from_str::<ErrorAnswer>(body).ok();
-    let error = answer.and_then(|it| it.errors.map(|it| it.error).or(it.error));
-    error.map(|it| (it.code, it.message)).unwrap_or_default()
-}
-
-/// The failure of a call.
+/// The failure that an answer describes.
 pub fn failure(
     action: &str,
     status: StatusCode,
     body: &str,
     retry_after: Option<Duration>,
 ) -> Failure {
-    let (code, message) = error(body);
-    let said = match code.as_str() {
-        "" => format!("{action}: status {}", status.as_u16()),
-        _ => format!("{action}: {code}"),
-    };
-    // The encoded part describes the account, and is of no use here.
-    let message = message
-        .split("Encoded authorization")
-        .next()
-        .unwrap_or_default();
-    let message: String = message.trim().chars().take(MESSAGE_MAX).collect();
-    let full = format!("{said}: {message}");
-    match (code.as_str(), status.as_u16()) {
-        ("RequestLimitExceeded" | "Throttling" | "ThrottlingException" | "EC2ThrottledException", _) | (_, 429) => {
-            let next = "the controller calls less often for some time";
-            let throttled = Failure::of_provider(PeerPodReason::Throttled, format!("{said}; {next}"));
-            throttled.retry_after(retry_after)
+    let answer = quick_xml::de::from_str::<ErrorAnswer>(body).unwrap_or_default();
+    let error = answer.errors.and_then(|it| it.error).or(answer.error);
+    let (code, message) = error.map(|it| (it.code, it.message)).unwrap_or_default();
+    let reason = reason(&code, status.as_u16());
+    let next = match reason {
+        PeerPodReason::CredentialsRejected => {
+            "correct the credentials of the provider aws, and check the clock of the node".to_owned()
         }
+        PeerPodReason::PermissionDenied => format!("permit ec2:{action} in the policy of the credentials"),
+        PeerPodReason::InstanceProtected => {
+            "disable the protection of the instance against termination, or delete the instance by hand".to_owned()
+        }
+        _ => "the controller tries again".to_owned(),
+    };
+    // The message about credentials can contain parts of the request, and an encoded part describes the account.
+    let message = match reason {
+        PeerPodReason::CredentialsRejected => "",
+        _ => message
+            .split("Encoded authorization")
+            .next()
+            .unwrap_or_default()
+            .trim(),
+    };
+    let message: String = message.chars().take(MESSAGE_MAX).collect();
+    let said = [&*code, &*message]
+        .into_iter()
+        .filter(|it| !it.is_empty())
+        .collect::<Vec<_>>()
+        .join(": ");
+    Failure {
+        reason,
+        message: format!(
+            "{action} is answered with status {} {said}; {next}",
+            status.as_u16()
+        ),
+        code,
+        retry_after,
+    }
+}
+
+fn reason(code: &str, status: u16) -> PeerPodReason {
+    match (code, status) {
         (
-            "AuthFailure" | "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "InvalidClientTokenId"
-            | "UnrecognizedClientException" | "SignatureDoesNotMatch" | "MissingAuthenticationToken"
+            "RequestLimitExceeded" | "Throttling" | "ThrottlingException" | "EC2ThrottledException",
+            _,
+        )
+        | (_, 429) => PeerPodReason::Throttled,
+        (
+            "AuthFailure"
+            | "ExpiredToken"
+            | "ExpiredTokenException"
+            | "RequestExpired"
+            | "InvalidClientTokenId"
+            | "UnrecognizedClientException"
+            | "SignatureDoesNotMatch"
+            | "MissingAuthenticationToken"
             | "IncompleteSignature",
             _,
         )
-        | (_, 401) => {
-            // The message can contain parts of the request.
-            let next = "correct the credentials of the provider aws, and check the clock of the node";
-            Failure::of_provider(PeerPodReason::CredentialsRejected, format!("{said}; {next}"))
-        }
-        ("OperationNotPermitted", _) => Failure::of_instance(
-            PeerPodReason::InstanceProtected,
-            format!("{full}; disable the protection of the instance against termination, or delete it by hand"),
-        ),
-        ("UnauthorizedOperation" | "AccessDenied", _) | (_, 403) => Failure::of_instance(
-            PeerPodReason::PermissionDenied,
-            format!("{full}; permit ec2:{action} in the policy of the controller's credentials"),
-        ),
-        ("IncorrectInstanceState" | "IncorrectState", _) => {
-            Failure::of_instance(PeerPodReason::Deleting, full)
-        }
-        (_, 500..) => {
-            let next = "the controller tries again";
-            let away = Failure::of_provider(PeerPodReason::ProviderUnreachable, format!("{said}; {next}"));
-            away.retry_after(retry_after)
-        }
-        _ => Failure::of_instance(PeerPodReason::DeletionFailed, format!("{full}; the controller tries again")),
+        | (_, 401) => PeerPodReason::CredentialsRejected,
+        ("OperationNotPermitted", _) => PeerPodReason::InstanceProtected,
+        ("IncorrectInstanceState" | "IncorrectState", _) => PeerPodReason::Deleting,
+        ("UnauthorizedOperation" | "AccessDenied", _) | (_, 403) => PeerPodReason::PermissionDenied,
+        (_, 500..) => PeerPodReason::ProviderUnreachable,
+        _ => PeerPodReason::DeletionFailed,
     }
-    .with_code(code)
 }

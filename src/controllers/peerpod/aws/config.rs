@@ -45,7 +45,7 @@ impl AwsConfig {
                         "{} has {other} or {SESSION_TOKEN}, but not {key}; add it",
                         adaptor.names()
                     );
-                    return Err(Failure::of_provider(PeerPodReason::ConfigMissing, message));
+                    return Err(Failure::new(PeerPodReason::ConfigMissing, message));
                 }
             }
         }
@@ -56,7 +56,7 @@ impl AwsConfig {
         }
         let Some(region) = variables.get(REGION).cloned() else {
             let message = format!("{} lacks the key {REGION}; add it", adaptor.names());
-            return Err(Failure::of_provider(PeerPodReason::ConfigMissing, message));
+            return Err(Failure::new(PeerPodReason::ConfigMissing, message));
         };
         let is_legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if !region.chars().all(is_legal) || region.len() > 32 {
@@ -64,7 +64,7 @@ impl AwsConfig {
                 "the key {REGION} of {} is no region; use one such as eu-central-1",
                 adaptor.names()
             );
-            return Err(Failure::of_provider(PeerPodReason::ConfigInvalid, message));
+            return Err(Failure::new(PeerPodReason::ConfigInvalid, message));
         }
         Ok(Self { region, variables })
     }

@@ -10,9 +10,7 @@ mod proof;
 mod tests;
 
 use crate::api::peerpod::{AwsId, PeerPodReason};
-use crate::controllers::peerpod::aws::answers::{
-    Addresses, Instances, Interfaces, List, Page, Tag,
-};
+use crate::controllers::peerpod::aws::answers::Item;
 use crate::controllers::peerpod::aws::config::AwsConfig;
 use crate::controllers::peerpod::aws::proof::TAG_NAME;
 use crate::controllers::peerpod::failure::Failure;
@@ -37,23 +35,10 @@ const RATE: (f64, f64) = (2.0, 20.0);
 const ADDRESS: &str = "eip-";
 /// Beginning of the name that the adaptor gives to the second network interface of an instance.
 const INTERFACE: &str = "nic-";
+/// The action that lists instances.
+const INSTANCES: &str = "DescribeInstances";
 /// Maximum number of pages of a list.
 const PAGES_MAX: usize = 50;
-
-const EC2: Service = Service {
-    name: "ec2",
-    version: "2016-11-15",
-};
-const STS: Service = Service {
-    name: "sts",
-    version: "2011-06-15",
-};
-
-#[derive(Clone, Copy)]
-struct Service {
-    name: &'static str,
-    version: &'static str,
-}
 
 /// A connection to EC2 with one configuration.
 pub struct Ec2 {
@@ -68,7 +53,7 @@ pub struct Ec2 {
 }
 
 struct Endpoint {
-    service: Service,
+    version: &'static str,
     url: String,
     signer: Signer<Credential>,
 }
@@ -76,14 +61,14 @@ struct Endpoint {
 impl Ec2 {
     /// A connection. It has sent nothing yet.
     pub fn new(config: &AwsConfig, settings: &AwsProvider, gate: Gate) -> Self {
-        let endpoint = |service: Service, url: &Option<String>| Endpoint {
-            service,
-            url: url.clone().unwrap_or_else(|| config.endpoint(service.name)),
-            signer: signer(service, config, gate.clone()),
+        let endpoint = |name: &str, version, url: &Option<String>| Endpoint {
+            version,
+            url: url.clone().unwrap_or_else(|| config.endpoint(name)),
+            signer: signer(name, config, gate.clone()),
         };
         Self {
-            ec2: endpoint(EC2, &settings.endpoint),
-            sts: endpoint(STS, &settings.sts_endpoint),
+            ec2: endpoint("ec2", "2016-11-15", &settings.endpoint),
+            sts: endpoint("sts", "2011-06-15", &settings.sts_endpoint),
             bucket: TokenBucket::new(RATE.0, RATE.1),
             region: config.region.clone(),
             account: None,
@@ -98,15 +83,10 @@ impl Ec2 {
     /// The call fails.
     pub async fn place(&mut self) -> Result<String, Failure> {
         if self.account.is_none() {
-            let body = call(
-                &mut self.bucket,
-                &self.gate,
-                &self.sts,
-                "GetCallerIdentity",
-                &[],
-            )
-            .await?;
-            self.account = Some(answers::account(&body)?);
+            let action = "GetCallerIdentity";
+            self.bucket.take().await;
+            let body = send(&self.gate, &self.sts, action, &[]).await?;
+            self.account = Some(answers::account(action, &body)?);
         }
         let account = self.account.as_deref().unwrap_or_default();
         Ok(format!("{account}/{}", self.region))
@@ -127,19 +107,18 @@ impl Ec2 {
                 .collect()
         };
         let (ids, addresses, interfaces) = (values(""), values(ADDRESS), values(INTERFACE));
-        for instance in self.list::<Instances>("instance-id", &ids).await? {
-            let found = instance
-                .instance_id
-                .parse::<AwsId>()
-                .ok()
-                .and_then(|id| all.get_mut(&id));
-            if let Some(found) = found {
+        for instance in self.list(INSTANCES, "instance-id", &ids).await? {
+            let id = instance.instance_id.as_deref().unwrap_or_default();
+            if let Some(found) = id.parse().ok().and_then(|id: AwsId| all.get_mut(&id)) {
                 found.instance = Some(instance);
             }
         }
         let tag = format!("tag:{TAG_NAME}");
-        let addresses = self.list::<Addresses>(&tag, &addresses).await?;
-        let interfaces = match self.list::<Interfaces>(&tag, &interfaces).await {
+        let addresses = self.list("DescribeAddresses", &tag, &addresses).await?;
+        let interfaces = self
+            .list("DescribeNetworkInterfaces", &tag, &interfaces)
+            .await;
+        let interfaces = match interfaces {
             // The policy of peerpod-ctrl lacks this action. Then interfaces whose attachment has failed remain.
             Err(failure) if failure.reason == PeerPodReason::PermissionDenied => {
                 if !std::mem::replace(&mut self.has_warned, true) {
@@ -154,12 +133,12 @@ impl Ec2 {
         };
         // The filter of the service is no proof, so the tag is read again.
         for address in addresses {
-            if let Some(found) = named_after(&mut all, &address.tag_set, ADDRESS) {
+            if let Some(found) = named_after(&mut all, &address, ADDRESS) {
                 found.addresses.push(address);
             }
         }
         for interface in interfaces {
-            if let Some(found) = named_after(&mut all, &interface.tag_set, INTERFACE) {
+            if let Some(found) = named_after(&mut all, &interface, INTERFACE) {
                 found.interfaces.push(interface);
             }
         }
@@ -172,7 +151,7 @@ impl Ec2 {
     /// The call fails, or EC2 has the instance.
     pub async fn confirm_absence(&mut self, id: &AwsId) -> Result<(), Failure> {
         let parameters = [("InstanceId.1".to_owned(), id.as_str().to_owned())];
-        match self.call(Instances::ACTION, &parameters).await {
+        match self.call(INSTANCES, &parameters).await {
             Err(failure)
                 if failure.code == "InvalidInstanceID.NotFound"
                     && failure.message.contains(id.as_str()) =>
@@ -180,7 +159,7 @@ impl Ec2 {
                 Ok(())
             }
             Err(failure) => Err(failure),
-            Ok(_) => Err(Failure::of_instance(
+            Ok(_) => Err(Failure::new(
                 PeerPodReason::DeletionFailed,
                 format!(
                     "two answers about instance {} differ; the controller asks again",
@@ -207,12 +186,12 @@ impl Ec2 {
             };
             match (result, part) {
                 (Ok(()), _) | (_, []) => {}
-                (Err(failure), [_, _, ..]) if !failure.is_of_provider => {
+                (Err(failure), [_, _, ..]) if !failure.is_of_provider() => {
                     let (first, second) = part.split_at(part.len() / 2);
                     left.extend([first, second]);
                 }
                 (Err(failure), part) => {
-                    away = away.or_else(|| failure.is_of_provider.then(|| failure.clone()));
+                    away = away.or_else(|| failure.is_of_provider().then(|| failure.clone()));
                     failures.extend(part.iter().map(|id| (id.clone(), failure.clone())));
                 }
             }
@@ -226,11 +205,12 @@ impl Ec2 {
     /// A call fails.
     pub async fn release(&mut self, found: &Found) -> Result<(), Failure> {
         for address in &found.addresses {
-            let association = address.association_id.as_deref().unwrap_or_default();
-            if !association.is_empty() {
-                self.remove("DisassociateAddress", "AssociationId", association)
-                    .await?;
-            }
+            self.remove(
+                "DisassociateAddress",
+                "AssociationId",
+                &address.association_id,
+            )
+            .await?;
             self.remove("ReleaseAddress", "AllocationId", &address.allocation_id)
                 .await?;
         }
@@ -242,10 +222,18 @@ impl Ec2 {
         Ok(())
     }
 
-    /// Removes a resource. One that no longer exists is no failure.
-    async fn remove(&mut self, action: &str, parameter: &str, id: &str) -> Result<(), Failure> {
+    /// Removes a resource, if there is one. One that no longer exists is no failure.
+    async fn remove(
+        &mut self,
+        action: &str,
+        parameter: &str,
+        id: &Option<String>,
+    ) -> Result<(), Failure> {
+        let Some(id) = id.as_ref().filter(|id| !id.is_empty()) else {
+            return Ok(());
+        };
         match self
-            .call(action, &[(parameter.to_owned(), id.to_owned())])
+            .call(action, &[(parameter.to_owned(), id.clone())])
             .await
         {
             Err(failure)
@@ -258,30 +246,27 @@ impl Ec2 {
     }
 
     /// All pages of a list.
-    async fn list<P: Page>(
+    async fn list(
         &mut self,
+        action: &str,
         filter: &str,
         values: &[String],
-    ) -> Result<Vec<P::Item>, Failure> {
+    ) -> Result<Vec<Item>, Failure> {
         let mut parameters = vec![("Filter.1.Name".to_owned(), filter.to_owned())];
         let values = (1..).zip(values);
         parameters.extend(values.map(|(n, value)| (format!("Filter.1.Value.{n}"), value.clone())));
         let (first, mut all) = (parameters.len(), Vec::new());
         for _ in 0..PAGES_MAX {
-            let page: P = answers::page(&self.call(P::ACTION, &parameters).await?)?;
-            let (items, next) = page.into_parts();
-            all.extend(items);
-            let Some(next) = next.filter(|token| !token.is_empty()) else {
+            let page = answers::page(action, &self.call(action, &parameters).await?)?;
+            all.extend(page.items);
+            let Some(next) = page.next else {
                 return Ok(all);
             };
             parameters.truncate(first);
             parameters.push(("NextToken".to_owned(), next));
         }
-        let message = format!("the list of {} has no end; check the endpoint", P::ACTION);
-        Err(Failure::of_provider(
-            PeerPodReason::ProviderUnreachable,
-            message,
-        ))
+        let message = format!("the list of {action} has no end; check the endpoint");
+        Err(Failure::new(PeerPodReason::ProviderUnreachable, message))
     }
 
     async fn call(
@@ -289,29 +274,28 @@ impl Ec2 {
         action: &str,
         parameters: &[(String, String)],
     ) -> Result<String, Failure> {
-        call(&mut self.bucket, &self.gate, &self.ec2, action, parameters).await
+        self.bucket.take().await;
+        send(&self.gate, &self.ec2, action, parameters).await
     }
 }
 
 /// The instance after which the adaptor has named the resource with these tags.
 fn named_after<'a>(
     all: &'a mut BTreeMap<AwsId, Found>,
-    tags: &List<Tag>,
+    item: &Item,
     prefix: &str,
 ) -> Option<&'a mut Found> {
-    let id = tags.value(TAG_NAME)?.strip_prefix(prefix)?;
+    let id = item.tag(TAG_NAME)?.strip_prefix(prefix)?;
     all.get_mut(&id.parse::<AwsId>().ok()?)
 }
 
-async fn call(
-    bucket: &mut TokenBucket,
+async fn send(
     gate: &Gate,
     endpoint: &Endpoint,
     action: &str,
     parameters: &[(String, String)],
 ) -> Result<String, Failure> {
-    bucket.take().await;
-    let body = encoded(action, endpoint.service.version, parameters);
+    let body = encoded(action, endpoint.version, parameters);
     let request = Request::post(format!("{}/", endpoint.url.trim_end_matches('/')))
         .header(
             header::CONTENT_TYPE,
@@ -323,7 +307,7 @@ async fn call(
     let unreachable = |error: &dyn std::fmt::Display| {
         let message =
             format!("{action}: {error}; check the network and the endpoint of the provider aws");
-        Failure::of_provider(PeerPodReason::ProviderUnreachable, message)
+        Failure::new(PeerPodReason::ProviderUnreachable, message)
     };
     let (mut head, body) = request.map_err(|error| unreachable(&error))?.into_parts();
     endpoint
@@ -368,11 +352,11 @@ fn unsigned(error: &reqsign_core::Error) -> Failure {
              cloud-api-adaptor, or give the account of the controller a role"
         }
     };
-    Failure::of_provider(PeerPodReason::CredentialsRejected, message.to_owned())
+    Failure::new(PeerPodReason::CredentialsRejected, message.to_owned())
 }
 
 /// Signs with the first credentials of: keys, a web identity, the credentials of the container, those of the node.
-fn signer(service: Service, config: &AwsConfig, gate: Gate) -> Signer<Credential> {
+fn signer(service: &str, config: &AwsConfig, gate: Gate) -> Signer<Credential> {
     let environment = StaticEnv {
         home_dir: None,
         envs: config.variables.clone(),
@@ -389,7 +373,7 @@ fn signer(service: Service, config: &AwsConfig, gate: Gate) -> Signer<Credential
     Signer::new(
         context,
         sources,
-        RequestSigner::new(service.name, &config.region),
+        RequestSigner::new(service, &config.region),
     )
 }
 

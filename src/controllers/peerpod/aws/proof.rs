@@ -1,7 +1,7 @@
 //! (pure) The state of an instance of EC2 and of the resources beside it, and the proof that they are those of a pod.
 
 use crate::api::peerpod::{instance_name_prefix, is_instance_name, names};
-use crate::controllers::peerpod::aws::answers::{Address, Instance, Interface};
+use crate::controllers::peerpod::aws::answers::Item;
 use crate::controllers::peerpod::decide::{Answer, InstanceState};
 use crate::controllers::peerpod::facts::{Owner, Seen};
 
@@ -12,21 +12,18 @@ pub const TAG_NAME: &str = "Name";
 #[derive(Debug, Default)]
 pub struct Found {
     /// The instance, if EC2 has it.
-    pub instance: Option<Instance>,
+    pub instance: Option<Item>,
     /// Elastic addresses that are named after the instance.
-    pub addresses: Vec<Address>,
+    pub addresses: Vec<Item>,
     /// Network interfaces that are named after the instance.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<Item>,
 }
 
 impl Found {
     /// The answer about the instance. `place` is where EC2 was asked.
     pub fn answer(&self, owner: &Owner, cluster_uid: &str, place: &str) -> Answer {
         let has_remains = !self.addresses.is_empty() || !self.interfaces.is_empty();
-        let name = self
-            .instance
-            .as_ref()
-            .and_then(|it| it.tag_set.value(TAG_NAME));
+        let name = self.instance.as_ref().and_then(|it| it.tag(TAG_NAME));
         let foreign = self
             .instance
             .as_ref()
@@ -59,9 +56,9 @@ impl Found {
 }
 
 /// Why the instance is not that of the pod. An account that may write PeerPods can name any instance, so the proof is at the instance.
-fn foreign(instance: &Instance, owner: &Owner, cluster_uid: &str) -> Option<String> {
-    let tag = |key| instance.tag_set.value(key);
-    let id = &instance.instance_id;
+fn foreign(instance: &Item, owner: &Owner, cluster_uid: &str) -> Option<String> {
+    let tag = |key| instance.tag(key);
+    let id = instance.instance_id.as_deref().unwrap_or_default();
     if tag(names::TAG_CLUSTER).is_some_and(|uid| uid != cluster_uid) {
         return Some(format!(
             "the tag {} of instance {id} names another cluster than {cluster_uid}, so the instance does not belong to the pod",

@@ -353,7 +353,7 @@ async fn protected_instance_does_not_hold_up_the_others() {
     let throttled = Says::Answer(503, error("RequestLimitExceeded", "slow down"));
     let (mut ec2, requests) = service(&[("TerminateInstances", throttled)]).await;
     let failures = ec2.terminate(&ids(&[ID, OTHER])).await;
-    assert!(failures.len() == 2 && failures.values().all(|it| it.is_of_provider));
+    assert!(failures.len() == 2 && failures.values().all(|it| it.is_of_provider()));
     assert_eq!(actions(&requests).len(), 1);
 }
 
@@ -434,7 +434,7 @@ async fn each_fault_has_its_reason_and_none_is_an_answer_without_the_instance() 
         let (mut ec2, _) = service(&[("DescribeInstances", says)]).await;
         let failure = found(&mut ec2, ID).await.unwrap_err();
         assert_eq!(
-            (failure.reason, failure.is_of_provider),
+            (failure.reason, failure.is_of_provider()),
             (reason, is_of_provider),
             "{failure:?}"
         );
