@@ -372,9 +372,9 @@ fn disks() -> BoxedStrategy<Value> {
     ];
     let disk = prop_oneof![
         2 => (claim(), option::of(name)).prop_map(|(claim, name)| (claim, name, None)),
-        // An image can be imported onto a file only.
-        1 => string_regex("https?://[a-z]{1,9}[.]example/[a-z/.]{1,30}").unwrap().prop_map(|url| {
-            let claim = json!({"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}});
+        1 => (string_regex("https?://[a-z]{1,9}[.]example/[a-z/.]{1,30}").unwrap(), any::<bool>()).prop_map(|(url, is_device)| {
+            let mode = if is_device { "Block" } else { "Filesystem" };
+            let claim = json!({"spec": {"volumeMode": mode, "resources": {"requests": {"storage": "1Gi"}}}});
             (json!({"claim": claim, "source": {"http": {"url": url}}}), None, None)
         }),
         1 => image.prop_map(|image| (Value::Null, None, Some(image))),
