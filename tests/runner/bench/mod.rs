@@ -4,6 +4,7 @@
 //!
 //! | file | content |
 //! |---|---|
+//! | `imports` | the import of an image, compared with `curl` and `qemu-img` |
 //! | `startup` | the duration of each step of the programs' start: `make bench-startup` |
 //! | `throughput` | the throughput of the guest's disk and network, compared with QEMU alone |
 //! | `writes` | the runner's memory after few and after many writes of its VM's status (`STATUS_WRITES`, 300) |
@@ -11,6 +12,7 @@
 //! Like the runner's tests they need root, `make images` and `make guests`, and use the same fixture. Each result is a
 //! line `| title | value |`.
 
+mod imports;
 mod startup;
 mod throughput;
 mod writes;
