@@ -1,16 +1,22 @@
 //! (pure) The details of one VM on a page.
 
 use crate::api::VirtualMachine;
+use crate::api::pool::Why;
 use crate::api::vm::{Disk, Network};
+use crate::web::rights::Viewer;
 use crate::web::size::Size;
-use crate::web::view::{VmView, shortened};
+use crate::web::view::{MachineView, VmView, shortened};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 /// Events on a page.
 const EVENTS_MAX: usize = 50;
+
+/// Reasons of events with addresses of users. Events with names of users have the reasons of [`Why`].
+const CONSOLE_REASONS: [&str; 2] = ["ConsoleConnected", "ConsoleDisconnected"];
 
 /// Addresses on a page.
 const ADDRESSES_MAX: usize = 16;
@@ -44,6 +50,9 @@ pub struct DetailedSpec {
 #[serde(default)]
 #[allow(missing_docs)]
 pub struct DetailedMachine {
+    /// As the API server has it: the stored VM can be older than a change of the size.
+    #[serde(flatten)]
+    pub machine: MachineView,
     pub disks: Vec<Disk>,
     pub networks: Vec<Network>,
 }
@@ -94,8 +103,10 @@ struct EventRow {
 impl Details {
     /// The details of the VM with these objects.
     #[must_use]
-    pub fn of(vm: &VmView, may_resize: bool, detailed: &DetailedVm, events: Vec<Event>) -> Self {
-        let mut events: Vec<_> = events.into_iter().map(EventRow::of).collect();
+    pub fn of(vm: &VmView, viewer: &Viewer<'_>, detailed: &DetailedVm, events: Vec<Event>) -> Self {
+        let events = events.into_iter().map(EventRow::of);
+        let is_shown = |event: &EventRow| viewer.sees_all() || !event.is_about_users();
+        let mut events: Vec<_> = events.filter(is_shown).collect();
         events.sort_by_key(|event| std::cmp::Reverse(event.time.as_ref().map(|time| time.0)));
         events.truncate(EVENTS_MAX);
         let (machine, addresses) = (&detailed.spec.vm, detailed.status.guest_ips.iter());
@@ -107,10 +118,10 @@ impl Details {
             row
         });
         Self {
-            size: vm.spec.vm.size(),
-            may_resize,
-            used_cpus: vm.status.cpus,
-            used_ram: vm.status.ram,
+            size: machine.machine.size(),
+            may_resize: viewer.may_resize(),
+            used_cpus: vm.used().0,
+            used_ram: vm.used().1,
             disks: disks.collect(),
             networks: machine.networks.iter().map(NetworkRow::of).collect(),
             addresses: addresses.map(|it| shortened(it).to_owned()).collect(),
@@ -172,11 +183,19 @@ impl EventRow {
             note: text(event.note),
         }
     }
+
+    /// Whether the event can name other users, or their addresses.
+    fn is_about_users(&self) -> bool {
+        let reason = self.reason.as_str();
+        Why::VARIANTS.contains(&reason) || CONSOLE_REASONS.contains(&reason)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::web::WebSettings;
+    use crate::web::rights::Capability;
     use serde_json::{Value, from_value, json, to_value};
 
     #[test]
@@ -195,9 +214,11 @@ mod tests {
             json!([{"user": {}}, {"tap": {}}, {"name": "lan", "tap": {"bridge": "br1"}}]);
         let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {"maximumRam": "1 GiB", "disks": disks, "networks": networks}},
             "status": {"guestIPs": ["192.0.2.9"]}});
+        let settings = WebSettings::default();
+        let viewer = Viewer::new(&settings, "alice", &[]);
         let (view, detailed) = (from_value(vm.clone()).unwrap(), from_value(vm).unwrap());
         let events = from_value(json!(events)).unwrap();
-        let details = to_value(Details::of(&view, false, &detailed, events)).unwrap();
+        let details = to_value(Details::of(&view, &viewer, &detailed, events)).unwrap();
         let expected = json!([
             {"name": "system", "size": "20Gi", "isCd": false}, {"name": "debian.iso", "isCd": true},
             {"name": "disk-1", "isCd": false},
@@ -213,5 +234,23 @@ mod tests {
         let reasons = details["events"].as_array().unwrap();
         assert_eq!((reasons.len(), &reasons[49]["reason"]), (50, &json!("R11")));
         assert_eq!(reasons[1]["note"].as_str().unwrap().len(), 1024);
+    }
+
+    #[test]
+    fn only_viewers_of_all_vms_see_events_about_users() {
+        let events = ["VmStarted", "Released", "Assigned", "ConsoleConnected"]
+            .map(|reason| json!({"metadata": {}, "reason": reason, "note": "bob from 192.0.2.7"}));
+        let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {}}});
+        let (view, detailed) = (from_value(vm.clone()).unwrap(), from_value(vm).unwrap());
+        let settings = WebSettings::default();
+        let mut viewer = Viewer::new(&settings, "alice", &[]);
+        let mut reasons = |capability| {
+            viewer.capabilities.insert(capability);
+            let events = from_value(json!(events)).unwrap();
+            let events = Details::of(&view, &viewer, &detailed, events).events;
+            events.into_iter().map(|it| it.reason).collect::<Vec<_>>()
+        };
+        assert_eq!(reasons(Capability::Portal), ["VmStarted"]);
+        assert_eq!(reasons(Capability::Overview).len(), 4);
     }
 }

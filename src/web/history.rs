@@ -34,11 +34,14 @@ impl Sample {
             cpus: 0,
             ram: 0,
         };
-        vms.iter().fold(empty, |all, vm| Self {
-            time,
-            running: all.running + u64::from(vm.is_running()),
-            cpus: all.cpus.saturating_add(vm.status.cpus),
-            ram: all.ram.saturating_add(vm.status.ram),
+        vms.iter().fold(empty, |all, vm| {
+            let (cpus, ram) = vm.used();
+            Self {
+                time,
+                running: all.running + u64::from(vm.is_running()),
+                cpus: all.cpus.saturating_add(cpus),
+                ram: all.ram.saturating_add(ram),
+            }
         })
     }
 }
@@ -74,15 +77,17 @@ mod tests {
     fn sample_has_the_totals_of_all_vms() {
         let vm = |status: &str, cpus: u32, ram: &str| {
             let running = json!({"type": "Running", "status": status, "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
-            let vm = json!({"metadata": {"name": "vm"}, "status": {"cpus": cpus, "ram": ram, "conditions": [running]}});
+            let machine = json!({"maximumCpus": 2, "maximumRam": "1 GiB"});
+            let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": machine}, "status": {"cpus": cpus, "ram": ram, "conditions": [running]}});
             Arc::new(serde_json::from_value(vm).unwrap())
         };
         let vms = [
             vm("True", 2, "1 GiB"),
             vm("True", 1, "512 MiB"),
             vm("False", 0, "?"),
+            vm("False", 9, "15E"),
         ];
-        let expected = json!({"time": 7, "running": 2, "cpus": 3, "ram": 1536 << 20});
+        let expected = json!({"time": 7, "running": 2, "cpus": 5, "ram": 2560u64 << 20});
         assert_eq!(to_value(Sample::of(&vms, 7)).unwrap(), expected);
     }
 

@@ -84,6 +84,9 @@ const CONSOLES_MAX: usize = 200;
 /// Logins by providers that are under way at the same time.
 const PROVIDER_REQUESTS_MAX: usize = 16;
 
+/// Requests for the details of a VM at the same time.
+const DETAILS_MAX: usize = 8;
+
 /// Changes of VMs that a page can lag behind. After more, it gets the whole list.
 const LAG_MAX: usize = 1024;
 
@@ -106,6 +109,7 @@ pub struct Console {
     /// Changes when a pool or an assignment does.
     pools_changed: watch::Sender<()>,
     logins: Logins,
+    details: Semaphore,
     live: Arc<Semaphore>,
     consoles: Arc<Semaphore>,
     /// The key for connections to runners, as soon as the console has it.
@@ -138,6 +142,7 @@ impl Console {
             vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
+            details: Semaphore::new(DETAILS_MAX),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
             consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
             keys: watch::Sender::new(None),

@@ -2,7 +2,7 @@
 
 use crate::api::quantity::Bytes;
 use crate::api::vm::{CPUS_MAX, RAM_MIN};
-use crate::web::view::MachineView;
+use crate::web::view::{MachineView, VmView, shortened};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -19,11 +19,22 @@ struct Amount {
     limit: String,
 }
 
-/// The texts of the fields on a page.
-#[derive(Debug, Deserialize)]
+/// The texts of the fields that the user has edited on a page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct RequestedSize {
-    cpus: String,
-    ram: String,
+    /// A number.
+    pub cpus: Option<String>,
+    /// A quantity.
+    pub ram: Option<String>,
+}
+
+impl RequestedSize {
+    /// CPUs and memory in log lines.
+    #[must_use]
+    pub fn texts(&self) -> [Option<&str>; 2] {
+        [&self.cpus, &self.ram].map(|text| text.as_deref().map(shortened))
+    }
 }
 
 /// A field with a wrong value.
@@ -46,7 +57,9 @@ impl MachineView {
         let current = self.current_cpus.map(number);
         // A VM without a maximum has the CPUs of its last start.
         let limit = maximum.unwrap_or(CPUS_MAX);
-        (current.or(maximum).unwrap_or(1), limit)
+        let current = current.or(maximum).unwrap_or(1);
+        // The operator raises the maximum to a greater current number.
+        (current, limit.max(current))
     }
 
     /// The memory, and its limit.
@@ -68,25 +81,35 @@ impl MachineView {
         }
     }
 
-    /// The change of `spec.vm`. Equal values are left out, so that other writers retain their fields.
+    /// The change of `spec.vm`. Equal values are left out and not checked, so that other writers retain their fields.
     ///
     /// # Errors
     /// A value is not a number, or outside of the limits.
     pub fn resize(&self, to: &RequestedSize) -> Result<Value, Wrong> {
         let (cpus, cpus_max) = self.cpus();
         let (ram, ram_max) = self.ram();
-        let to_cpus = to.cpus.trim().parse().ok();
-        let to_cpus = check(("cpus", "NotANumber"), to_cpus, 1, cpus_max)?;
-        let to_ram = to.ram.parse().ok();
-        let to_ram = check(("ram", "NotASize"), to_ram, RAM_MIN, ram_max)?;
+        let to_cpus = to.cpus.as_ref().map(|text| text.trim().parse().ok());
+        let to_ram = to.ram.as_ref().map(|text| text.parse().ok());
         let mut change = Map::new();
-        if to_cpus != cpus {
-            change.insert("currentCpus".to_owned(), json!(to_cpus));
+        if let Some(to) = to_cpus.filter(|to| *to != Some(cpus)) {
+            let to = check(("cpus", "NotANumber"), to, 1, cpus_max)?;
+            change.insert("currentCpus".to_owned(), json!(to));
         }
-        if to_ram != ram {
-            change.insert("currentRam".to_owned(), json!(to_ram.to_quantity()));
+        if let Some(to) = to_ram.filter(|to| *to != Some(ram)) {
+            let to = check(("ram", "NotASize"), to, RAM_MIN, ram_max)?;
+            change.insert("currentRam".to_owned(), json!(to.to_quantity()));
         }
         Ok(change.into())
+    }
+}
+
+impl VmView {
+    /// CPUs and bytes of memory that the VM uses. A runner reports them, so they are at most the limits of the VM.
+    #[must_use]
+    pub fn used(&self) -> (u64, u64) {
+        let ((_, cpus_max), (_, ram_max)) = (self.spec.vm.cpus(), self.spec.vm.ram());
+        let Self { status, .. } = self;
+        (status.cpus.min(cpus_max.into()), status.ram.min(ram_max.0))
     }
 }
 
@@ -118,7 +141,8 @@ mod tests {
 
     fn resize(vm: Value, cpus: &str, ram: &str) -> Result<Value, (&'static str, &'static str)> {
         let vm: MachineView = serde_json::from_value(vm).unwrap();
-        let (cpus, ram) = (cpus.to_owned(), ram.to_owned());
+        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let (cpus, ram) = (text(cpus), text(ram));
         let resized = vm.resize(&RequestedSize { cpus, ram });
         resized.map_err(|wrong| (wrong.field, wrong.reason))
     }
@@ -136,6 +160,8 @@ mod tests {
             ("2", "5 GiB", Err(("ram", "AboveLimit"))),
             ("2", "4", Err(("ram", "BelowLimit"))),
             ("2", "much", Err(("ram", "NotASize"))),
+            ("", "2 GiB", Ok(json!({"currentRam": "2Gi"}))),
+            ("3", "", Ok(json!({"currentCpus": 3}))),
         ] {
             assert_eq!(resize(vm.clone(), cpus, ram), expected, "{cpus} {ram}");
         }
@@ -152,5 +178,14 @@ mod tests {
         assert_eq!(resize(topology, "7", "1G"), Err(("cpus", "AboveLimit")));
         let open = json!({"currentCpus": 2, "maximumRam": "1G"});
         assert_eq!(resize(open, "8", "1G"), Ok(json!({"currentCpus": 8})));
+        let raised =
+            json!({"maximumCpus": 2, "currentCpus": 4, "maximumRam": "1G", "currentRam": "1"});
+        for (cpus, expected) in [
+            ("4", Ok(json!({}))),
+            ("3", Ok(json!({"currentCpus": 3}))),
+            ("5", Err(("cpus", "AboveLimit"))),
+        ] {
+            assert_eq!(resize(raised.clone(), cpus, "1"), expected, "{cpus}");
+        }
     }
 }

@@ -144,6 +144,8 @@ pub fn shortened(text: &str) -> &str {
 #[serde(rename_all = "camelCase")]
 pub struct Row<'a> {
     name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
     requested: State,
     running: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,10 +186,11 @@ impl<'a> Facts<'a> {
         let status = &vm.status;
         let running = conditions::find(&status.conditions, RUNNING);
         let text = |text: &'a Option<Box<str>>| shortened(text.as_deref().unwrap_or_default());
+        let (cpus, ram) = vm.used();
         Self {
             since: running.map(|running| &running.last_transition_time),
-            cpus: status.cpus,
-            ram: status.ram,
+            cpus,
+            ram,
             node: text(&status.node_name),
             assigned_to: text(&status.assignment.user),
             used_from: shortened(&status.console_client),
@@ -342,6 +345,7 @@ impl VmView {
         let console_user = Some(shortened(&status.console_user));
         Some(Row {
             name: self.name(),
+            uid: self.metadata.uid.as_deref(),
             requested: self.spec.vm.state.unwrap_or(State::Stopped),
             running: self.is_running(),
             ready,
@@ -406,8 +410,9 @@ mod tests {
         let settings: WebSettings =
             serde_json::from_value(json!({"/GuiHttpServer": server})).unwrap();
         let mut vm = vm(json!(null));
+        vm.spec.vm.maximum_ram = Some("1 GiB".into());
         vm.status = serde_json::from_value(json!({
-            "cpus": 2, "ram": "1 GiB", "nodeName": "node", "consoleClient": "192.0.2.7", "assignment": {"user": "bob", "pool": "p"},
+            "cpus": 2, "ram": "15E", "nodeName": "node", "consoleClient": "192.0.2.7", "assignment": {"user": "bob", "pool": "p"},
             "conditions": [{"type": "Running", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         }))
         .unwrap();

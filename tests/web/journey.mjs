@@ -198,6 +198,10 @@ if (process.env.OVERVIEW) {
   await step("a size within the limit is requested", async () => {
     await change("256 MiB");
     await page.locator("#ram-limit:not(.error)").waitFor();
+    await page.waitForFunction(() => {
+      const { value, defaultValue } = document.querySelector("#ram");
+      return value === "256 MiB" && defaultValue === value;
+    });
     await page.getByRole("link", { name: "Close", exact: true }).click();
   });
   await step("the Escape key closes the VM beside the list", async () => {

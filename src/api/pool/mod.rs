@@ -15,10 +15,12 @@ mod assignment;
 mod definition;
 pub mod names;
 mod retention;
+mod why;
 
 pub use assignment::{AssignedVm, BoundReason, VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
 pub use definition::definitions;
 pub use retention::{InvalidRetention, Retention};
+pub use why::Why;
 
 use crate::api::conditions::Reason;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;

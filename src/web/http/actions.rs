@@ -68,8 +68,8 @@ impl VmChange {
 
 /// A change that a user requests.
 enum Change {
-    /// Of the VM with the name in the path.
-    Vm(VmChange),
+    /// Of the VM with the name in the path, and the UID on the page.
+    Vm(VmChange, Option<String>),
     /// Of the assignment of the pool with the name in the path.
     Pool(PoolAction),
 }
@@ -94,20 +94,25 @@ async fn carry_out(request: ObjectRequest, change: Change) -> Result<StatusCode,
     let done = tokio::spawn(async move {
         let user = &*login.user;
         let name = name.as_str();
-        let (action, vm, pool, done) = match change {
-            Change::Vm(action) => {
-                let done = request_change(&console, &login, name, &action).await;
+        let [cpus, ram] = match &change {
+            Change::Vm(VmChange::Size(size), _) => size.texts(),
+            _ => [None; 2],
+        };
+        let (action, vm, pool, done) = match &change {
+            Change::Vm(action, uid) => {
+                let uid = uid.as_deref();
+                let done = request_change(&console, &login, (name, uid), action).await;
                 (action.verb(), Some(name), None, done)
             }
             Change::Pool(action) => {
-                let done = change_assignment(&console, &login, name, action).await;
+                let done = change_assignment(&console, &login, name, *action).await;
                 (action.verb(), None, Some(name), done)
             }
         };
         match &done {
-            Ok(()) => tracing::info!(user, %client, action, vm, pool, "action"),
+            Ok(()) => tracing::info!(user, %client, action, vm, pool, cpus, ram, "action"),
             Err(Failed { problem, error }) => {
-                tracing::warn!(user, %client, action, vm, pool, reason = problem.reason, error, "action rejected");
+                tracing::warn!(user, %client, action, vm, pool, cpus, ram, reason = problem.reason, error, "action rejected");
             }
         }
         done
@@ -165,6 +170,15 @@ async fn change_assignment(
     }
 }
 
+/// A change that a page requests.
+#[derive(Deserialize)]
+pub(super) struct OfVm<T> {
+    /// UID of the VM on the page.
+    uid: Option<String>,
+    #[serde(flatten)]
+    change: T,
+}
+
 #[derive(Deserialize)]
 pub(super) struct Requested {
     #[serde(rename = "do")]
@@ -173,18 +187,18 @@ pub(super) struct Requested {
 
 pub(super) async fn act(
     request: ObjectRequest,
-    requested: Result<Json<Requested>, JsonRejection>,
+    requested: Result<Json<OfVm<Requested>>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
-    let Json(Requested { action }) = requested?;
-    carry_out(request, Change::Vm(VmChange::Action(action))).await
+    let Json(OfVm { uid, change }) = requested?;
+    carry_out(request, Change::Vm(VmChange::Action(change.action), uid)).await
 }
 
 pub(super) async fn resize(
     request: ObjectRequest,
-    requested: Result<Json<RequestedSize>, JsonRejection>,
+    requested: Result<Json<OfVm<RequestedSize>>, JsonRejection>,
 ) -> Result<StatusCode, Problem> {
-    let Json(size) = requested?;
-    carry_out(request, Change::Vm(VmChange::Size(size))).await
+    let Json(OfVm { uid, change }) = requested?;
+    carry_out(request, Change::Vm(VmChange::Size(change), uid)).await
 }
 
 /// A request to the API server that has failed.
@@ -207,7 +221,7 @@ impl From<Problem> for Failed {
 async fn request_change(
     console: &Console,
     login: &Login,
-    name: &str,
+    (name, uid): (&str, Option<&str>),
     change: &VmChange,
 ) -> Result<(), Failed> {
     let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
@@ -225,6 +239,9 @@ async fn request_change(
     let rights = rights.ok_or_else(not_found)?;
     if !change.is_permitted(&viewer, &rights) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "NotPermitted").into());
+    }
+    if uid.is_some() && uid != vm.metadata.uid.as_deref() {
+        return Err(Problem::new(StatusCode::CONFLICT, "Conflict").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
     let change = change.of(&vm.spec.vm).map_err(Problem::from)?;

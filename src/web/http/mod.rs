@@ -298,6 +298,10 @@ fn socket(
         .max_frame_size(message_max))
 }
 
+fn busy() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy")
+}
+
 async fn live(
     State(console): Shared,
     Extension(login): Extension<Login>,
@@ -305,7 +309,6 @@ async fn live(
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
     let upgrade = socket(&headers, upgrade, (MESSAGE_MAX, UNSENT_MAX))?;
-    let busy = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy");
     let places = places(&console.live, &login.live).ok_or_else(busy)?;
     Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, places)))
 }

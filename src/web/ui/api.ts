@@ -15,6 +15,7 @@ export type Requested = "Running" | "Stopped";
 
 export interface Row {
   name: string;
+  uid?: string;
   requested: Requested;
   running: boolean;
   ready?: { status: "True" | "False" | "Unknown"; reason: string; message: string };
@@ -157,9 +158,11 @@ export const postLogout = () => request<void>("POST", "logout");
 export const postActive = () => request<void>("POST", "active");
 export const getHistory = () => request<Sample[]>("GET", "history");
 export const getDetails = (name: string) => request<VmDetails>("GET", `vms/${encodeURIComponent(name)}`);
-export const putSize = (name: string, size: Record<SizeField, string>) => request<void>("PUT", `vms/${encodeURIComponent(name)}/size`, size);
-export const postAction = (name: string, action: Action) =>
-  request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { do: action });
+/** The server rejects a change of another VM with the same name. */
+export const putSize = ({ name, uid }: Row, size: Partial<Record<SizeField, string>>) =>
+  request<void>("PUT", `vms/${encodeURIComponent(name)}/size`, { uid, ...size });
+export const postAction = ({ name, uid }: Row, action: Action) =>
+  request<void>("POST", `vms/${encodeURIComponent(name)}/actions`, { uid, do: action });
 export const postAssignment = (pool: string) => request<void>("POST", `pools/${encodeURIComponent(pool)}/assignment`, {});
 export const deleteAssignment = (pool: string) => request<void>("DELETE", `pools/${encodeURIComponent(pool)}/assignment`);
 export const postViewerFile = (name: string) => request<ViewerFile>("POST", `vms/${encodeURIComponent(name)}/viewer-file`, {});

@@ -15,7 +15,8 @@ export function Totals() {
   const from = now - RANGE_SECONDS[range.value];
   // The last sample before the range, so that the line begins at its edge.
   const known = samples.value ?? [];
-  const first = Math.max(0, known.findIndex(({ time }) => time >= from) - 1);
+  const next = known.findIndex(({ time }) => time >= from);
+  const first = Math.max(0, (next < 0 ? known.length : next) - 1);
   const course = [...known.slice(first), { time: now, running, cpus, ram }];
   return (
     <section class="totals" aria-label={text.totals}>

@@ -1,9 +1,9 @@
 /** One VM beside the list. */
 
-import { useSignal, type Signal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { getDetails, putSize, type Answer, type ApiError, type SizeField, type VmDetails } from "./api";
+import { getDetails, putSize, type Answer, type ApiError, type Row, type SizeField, type VmDetails } from "./api";
 import { Actions, Note, StateLabel } from "./list";
 import { focusVm, numberText, sinceText, sizeText, timeText } from "./parts";
 import { list, listUrl, stateOf, type ListName, type Vm } from "./state";
@@ -41,7 +41,7 @@ export function Details({ name, of }: { name: string; of: ListName }) {
           <span aria-hidden="true">×</span>
         </a>
       </div>
-      {vm ? <Content key={name} vm={vm} /> : <p>{list.value ? words.errors.NotFound!({ status: 404, reason: "NotFound" }) : words.list.loading}</p>}
+      {vm ? <Content key={`${name} ${vm.row.value.uid}`} vm={vm} /> : <p>{list.value ? words.errors.NotFound!({ status: 404, reason: "NotFound" }) : words.list.loading}</p>}
     </aside>
   );
 }
@@ -52,7 +52,7 @@ function Content({ vm }: { vm: Vm }) {
   const row = vm.row.value;
   const state = stateOf(row);
   const { facts } = row;
-  const answer = useDetails(vm).value;
+  const [answer, reload] = useDetails(vm);
   const details = answer?.ok ? answer.value : null;
   return (
     <>
@@ -73,30 +73,28 @@ function Content({ vm }: { vm: Vm }) {
         <Fact name={text.networks} value={details && <Lines of={details.networks.map(({ name, bridge }) => text.network(name, bridge))} />} />
         <Fact name={text.addresses} value={details && <Lines of={details.addresses} />} />
       </dl>
-      {details?.mayResize && <SizeForm name={vm.name} size={details.size} />}
+      {details?.mayResize && <SizeForm row={row} size={details.size} reload={reload} />}
       {details ? <Events of={details} /> : <p class={answer ? "error" : ""}>{answer && !answer.ok ? errorText(answer.error) : text.loading}</p>}
     </>
   );
 }
 
-/** The details of the VM, which the page reads again after each change of its row. */
-function useDetails(vm: Vm): Signal<Answer<VmDetails> | null> {
+/** The details of the VM, which the page reads again after each change of its row, and a function that reads them. */
+function useDetails(vm: Vm): [Answer<VmDetails> | null, () => Promise<void>] {
   const details = useSignal<Answer<VmDetails> | null>(null);
+  const newest = useRef(0);
   const row = vm.row.value;
+  const load = async () => {
+    const request = ++newest.current;
+    const answer = await getDetails(vm.name);
+    if (request === newest.current && (answer.ok || !details.value?.ok)) details.value = answer;
+  };
   useEffect(() => {
-    let isCurrent = true;
-    const load = async () => {
-      const answer = await getDetails(vm.name);
-      if (isCurrent && (answer.ok || !details.value?.ok)) details.value = answer;
-    };
     // An event can follow the change.
     const timer = setTimeout(() => void load(), details.value ? RELOAD_DELAY_MS : 0);
-    return () => {
-      isCurrent = false;
-      clearTimeout(timer);
-    };
+    return () => clearTimeout(timer);
   }, [row]);
-  return details;
+  return [details.value, load];
 }
 
 const diskText = ({ name, size = "", isCd }: VmDetails["disks"][number]) =>
@@ -132,7 +130,7 @@ function Events({ of }: { of: VmDetails }) {
 
 const FIELDS: readonly SizeField[] = ["cpus", "ram"];
 
-function SizeForm({ name, size }: { name: string; size: VmDetails["size"] }) {
+function SizeForm({ row, size, reload }: { row: Row; size: VmDetails["size"]; reload(): Promise<void> }) {
   const text = words.size;
   const error = useSignal<ApiError | null>(null);
   const state = useSignal<"" | "busy" | "sent">("");
@@ -140,13 +138,15 @@ function SizeForm({ name, size }: { name: string; size: VmDetails["size"] }) {
   const submit = async (event: Event) => {
     event.preventDefault();
     if (state.value === "busy") return;
-    const data = new FormData(form.current!);
-    const value = (field: SizeField) => String(data.get(field) ?? "");
+    const input = (field: SizeField) => form.current!.elements.namedItem(field) as HTMLInputElement;
+    // Other users may have changed the fields that the user has not edited.
+    const edited = FIELDS.map(input).filter(({ value, defaultValue }) => value !== defaultValue);
     error.value = null;
     state.value = "busy";
-    const answer = await putSize(name, { cpus: value("cpus"), ram: value("ram") });
+    const answer = await putSize(row, Object.fromEntries(edited.map(({ name, value }) => [name, value])));
+    if (answer.ok) await reload();
     state.value = answer.ok ? "sent" : "";
-    if (answer.ok) return;
+    if (answer.ok) return form.current?.reset();
     error.value = answer.error;
     form.current?.querySelector<HTMLElement>(`[name="${answer.error.field}"]`)?.focus();
   };

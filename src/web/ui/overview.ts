@@ -57,14 +57,15 @@ export const filtered = computed(() => {
 
 // ---- selection
 
-const chosen = signal<ReadonlySet<string>>(new Set());
+/** Objects instead of names: a new VM with the same name is not selected. */
+const chosen = signal<ReadonlySet<Vm>>(new Set());
 /** The selected VMs that match the filter: actions do not change a VM that nobody sees. */
-export const selection = computed(() => filtered.value.filter(({ name }) => chosen.value.has(name)));
-export const isSelected = (vm: Vm) => chosen.value.has(vm.name);
+export const selection = computed(() => filtered.value.filter((vm) => chosen.value.has(vm)));
+export const isSelected = (vm: Vm) => chosen.value.has(vm);
 
 export function select(vms: readonly Vm[], isChosen: boolean) {
   const next = new Set(chosen.value);
-  for (const { name } of vms) isChosen ? next.add(name) : next.delete(name);
+  for (const vm of vms) isChosen ? next.add(vm) : next.delete(vm);
   chosen.value = next;
 }
 
@@ -79,8 +80,10 @@ const REQUESTS_MAX = 6;
 /** The last action on many VMs: `left` of `all` are not done yet. */
 export const bulk = signal<{ action: Action; all: number; left: number; failed: number } | null>(null);
 
-export async function runMany(action: "start" | "stop") {
-  const queue = candidates(action);
+/** `vms` are those that the user has confirmed. The action may have become impossible for some of them. */
+export async function runMany(action: "start" | "stop", vms: readonly Vm[]) {
+  const possible = new Set(candidates(action));
+  const queue = vms.filter((vm) => possible.has(vm));
   if (queue.length === 0 || bulk.value?.left) return;
   const login = phase.value;
   let state = { action, all: queue.length, left: queue.length, failed: 0 };
@@ -129,8 +132,13 @@ const isShown = computed(() => phase.value.is === "loggedIn" && "list" in place.
 effect(() => {
   if (!isShown.value) return;
   void loadSamples();
-  const timer = setInterval(() => void loadSamples(), SAMPLE_INTERVAL_MS);
-  return () => clearInterval(timer);
+  const load = () => void loadSamples();
+  const timer = setInterval(load, SAMPLE_INTERVAL_MS);
+  document.addEventListener("visibilitychange", load);
+  return () => {
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", load);
+  };
 });
 effect(() => {
   if (phase.value.is === "loggedIn") return;

@@ -82,7 +82,7 @@ export function changeRows(rows: Row[], gone: string[]) {
     for (const name of gone) changed = vms.delete(name) || changed;
     for (const row of rows) {
       const vm = vms.get(row.name);
-      if (vm) {
+      if (vm && vm.row.peek().uid === row.uid) {
         updateVm(vm, row);
       } else {
         vms.set(row.name, newEntry(row));
@@ -110,7 +110,7 @@ export function clearRows() {
 
 export function runAction(vm: Vm, action: Action) {
   return run(vm, action, {
-    send: () => api.postAction(vm.name, action),
+    send: () => api.postAction(vm.row.value, action),
     isShown: () => vm.row.value.requested === REQUESTED[action],
     changesList: REQUESTED[action] !== null,
     sent: words.actions[action].sent(vm.name),

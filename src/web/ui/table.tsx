@@ -38,9 +38,10 @@ export function Overview() {
 function Bulk() {
   const text = words.overview;
   const dialog = useRef<HTMLDialogElement>(null);
+  const asked = useSignal<readonly Vm[]>([]);
   const count = selection.value.length;
   const isBusy = (bulk.value?.left ?? 0) > 0;
-  const button = (action: "start" | "stop", run: () => void) => {
+  const button = (action: "start" | "stop", run: (vms: readonly Vm[]) => void) => {
     const vms = candidates(action);
     const isDisabled = vms.length === 0 || isBusy;
     return (
@@ -49,7 +50,7 @@ function Bulk() {
         aria-disabled={isDisabled}
         title={isDisabled ? text.notPossible : undefined}
         {...(action === "stop" && { "aria-haspopup": "dialog" as const })}
-        onClick={() => isDisabled || run()}
+        onClick={() => isDisabled || run(vms)}
       >
         {text.many[action](vms.length)}
       </button>
@@ -58,10 +59,13 @@ function Bulk() {
   return (
     <div class="bulk" role="group" aria-label={text.selected(count)}>
       <p>{text.selected(count)}</p>
-      {button("start", () => void runMany("start"))}
-      {button("stop", () => dialog.current?.showModal())}
+      {button("start", (vms) => void runMany("start", vms))}
+      {button("stop", (vms) => {
+        asked.value = vms;
+        dialog.current?.showModal();
+      })}
       <p role="status">{bulk.value && text.bulk(bulk.value)}</p>
-      <ConfirmDialog name={text.vms(candidates("stop").length)} text={text.stop} dialog={dialog} confirm={() => void runMany("stop")} />
+      <ConfirmDialog name={text.vms(asked.value.length)} text={text.stop} dialog={dialog} confirm={() => void runMany("stop", asked.value)} />
     </div>
   );
 }
