@@ -28,21 +28,19 @@ impl Sample {
     /// The totals of these VMs.
     #[must_use]
     pub fn of(vms: &[Arc<VmView>], time: i64) -> Self {
-        let empty = Self {
+        let mut all = Self {
             time,
             running: 0,
             cpus: 0,
             ram: 0,
         };
-        vms.iter().fold(empty, |all, vm| {
+        for vm in vms {
             let (cpus, ram) = vm.used();
-            Self {
-                time,
-                running: all.running + u64::from(vm.is_running()),
-                cpus: all.cpus.saturating_add(cpus),
-                ram: all.ram.saturating_add(ram),
-            }
-        })
+            all.running += u64::from(vm.is_running());
+            all.cpus = all.cpus.saturating_add(cpus);
+            all.ram = all.ram.saturating_add(ram);
+        }
+        all
     }
 }
 

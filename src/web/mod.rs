@@ -155,29 +155,14 @@ impl Console {
         // Without receivers, no page is open.
         let changed = move |change| drop(changes.send(change));
         self.watch(tasks, "vms", VmView::without_rights, &self.vms, changed);
-        let pools = &self.pools;
-        let changes = self.pools_changed.clone();
+        let (pools, assignments) = (&self.pools.pools, &self.pools.assignments);
+        let (changes, of_pool) = (self.pools_changed.clone(), PoolView::without_rights);
         let changed = move |_| changes.send_replace(());
-        self.watch(
-            tasks,
-            "vmpools",
-            PoolView::without_rights,
-            &pools.pools,
-            changed.clone(),
-        );
-        let without_rights = AssignmentView::without_rights;
-        self.watch(
-            tasks,
-            "vmassignments",
-            without_rights,
-            &pools.assignments,
-            changed,
-        );
-        let keys = keys::follow(
-            self.cluster.clone(),
-            self.namespace.clone(),
-            self.keys.clone(),
-        );
+        self.watch(tasks, "vmpools", of_pool, pools, changed.clone());
+        let of_assignment = AssignmentView::without_rights;
+        self.watch(tasks, "vmassignments", of_assignment, assignments, changed);
+        let (cluster, namespace) = (self.cluster.clone(), self.namespace.clone());
+        let keys = keys::follow(cluster, namespace, self.keys.clone());
         tasks.spawn("key of the console".to_owned(), keys);
         let console = self.clone();
         tasks.spawn("history of totals".to_owned(), async move {

@@ -21,8 +21,9 @@ const ALL: [Grant; 5] = [
 #[serde(transparent)]
 pub struct Rights(Vec<Grant>);
 
-/// An action on a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+/// An action on a VM. Log lines have its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, strum::IntoStaticStr)]
+#[strum(serialize_all = "camelCase")]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// Starts the VM.
@@ -34,16 +35,6 @@ pub enum Action {
 }
 
 impl Action {
-    /// The action in log lines.
-    #[must_use]
-    pub fn verb(self) -> &'static str {
-        match self {
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::Reset => "reset",
-        }
-    }
-
     /// The right that the action needs.
     #[must_use]
     pub fn needs(self) -> Grant {

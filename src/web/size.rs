@@ -20,13 +20,10 @@ struct Amount {
 }
 
 /// The texts of the fields that the user has edited on a page.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub struct RequestedSize {
-    /// A number.
-    pub cpus: Option<String>,
-    /// A quantity.
-    pub ram: Option<String>,
+    cpus: Option<String>,
+    ram: Option<String>,
 }
 
 impl RequestedSize {

@@ -15,24 +15,15 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use strum::IntoStaticStr;
 
 /// A request about a pool.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, IntoStaticStr)]
 enum PoolAction {
     /// Requests a VM. A second request changes nothing.
     Request,
     /// Gives the VM back, or withdraws the request for one.
     Return,
-}
-
-impl PoolAction {
-    /// The action in log lines.
-    fn verb(self) -> &'static str {
-        match self {
-            Self::Request => "Request",
-            Self::Return => "Return",
-        }
-    }
 }
 
 /// A change of a VM.
@@ -45,7 +36,7 @@ impl VmChange {
     /// The change in log lines.
     fn verb(&self) -> &'static str {
         match self {
-            Self::Action(action) => action.verb(),
+            Self::Action(action) => action.into(),
             Self::Size(_) => "resize",
         }
     }
@@ -106,7 +97,7 @@ async fn carry_out(request: ObjectRequest, change: Change) -> Result<StatusCode,
             }
             Change::Pool(action) => {
                 let done = change_assignment(&console, &login, name, *action).await;
-                (action.verb(), None, Some(name), done)
+                (action.into(), None, Some(name), done)
             }
         };
         match &done {

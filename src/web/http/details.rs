@@ -13,12 +13,7 @@ use kube::api::ListParams;
 const EVENTS_READ_MAX: u32 = 500;
 
 pub(super) async fn details(request: ObjectRequest) -> Result<Json<Details>, Problem> {
-    let ObjectRequest {
-        console,
-        login,
-        name,
-        ..
-    } = request;
+    let (console, login, name) = (request.console, request.login, request.name);
     let not_found = || Problem::new(StatusCode::NOT_FOUND, "NotFound");
     let vm = console.vms.get(&console.pools.key(&name));
     let vm = vm.ok_or_else(not_found)?;
