@@ -66,6 +66,12 @@ fn spec(at: &str, value: &Value) -> Value {
     if at.starts_with("spec.vm.disks[].source") {
         spec["vm"]["disks"][0]["volumeClaimTemplate"] = json!({});
     }
+    if let Some(http) = spec
+        .pointer_mut("/vm/disks/0/source/http")
+        .and_then(Value::as_object_mut)
+    {
+        http.entry("url").or_insert(json!("https://example.org/a"));
+    }
     if at == "spec.vm.disks[].cdrom.checksum" {
         spec["vm"]["disks"][0]["cdrom"]["image"] = json!("https://example.org/a.iso");
     }
