@@ -9,7 +9,7 @@ use crate::api::peerpod::{AwsId, PeerPodReason, names};
 use crate::controllers::peerpod::PeerPodController;
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
 use crate::controllers::peerpod::aws::config::AwsConfig;
-use crate::controllers::peerpod::aws::{Ec2, Found, ROUND_MAX};
+use crate::controllers::peerpod::aws::{Ec2, Found, ROUND_MAX, TERMINATE_MAX};
 use crate::controllers::peerpod::decide::{
     Answer, Decision, InstanceId, InstanceState, Read, decide,
 };
@@ -19,7 +19,7 @@ use crate::controllers::peerpod::gate::Gate;
 use crate::https::HttpsClient;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -30,6 +30,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_sec
 
 /// Delay before the configuration is read again during a pause. A changed one ends the pause.
 const CONFIG_RECHECK: Duration = Duration::from_secs(2);
+
+/// Maximum number of instances in one round whose addresses and interfaces are removed. The other ones wait for the next round, so that they do not
+/// delay terminations.
+const RELEASES_MAX: usize = 10;
 
 /// A call that a decision needs.
 pub struct Job {
@@ -161,13 +165,20 @@ impl PeerPodController {
                 .calls
                 .take()
                 .into_iter()
-                .filter(|job| self.is_decided(job))
+                .filter(|job| {
+                    let is_decided = self.is_decided(job);
+                    if !is_decided {
+                        self.states.with(&job.key, |state| state.is_asked = false);
+                        self.requeue(job);
+                    }
+                    is_decided
+                })
                 .collect();
             if jobs.is_empty() {
                 continue;
             }
             let results = match self.connected(&config, &mut connection) {
-                Ok(ec2) => round(ec2, &jobs, &adaptor, cluster_uid).await,
+                Ok(ec2) => self.round(ec2, &jobs, &adaptor, cluster_uid).await,
                 Err(failure) => Err(failure),
             };
             let failures = match &results {
@@ -254,15 +265,123 @@ impl PeerPodController {
         let all = self.peerpods.reader().state();
         let peerpod = self.peerpods.get(&job.key);
         let peerpod = peerpod.filter(|it| it.metadata.uid.as_ref() == Some(&job.uid));
-        let is_same = peerpod.is_some_and(|peerpod| {
+        peerpod.is_some_and(|peerpod| {
             let facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
             decide(&facts, &job.read, &self.settings.virtual_machine.namespaces) == job.decision
+        })
+    }
+
+    /// Retains the deletions that are decided at this moment, by the objects and by the configuration of the adaptor.
+    async fn retain_decided(&self, batch: &mut Vec<Entry<'_>>) {
+        let is_developer_mode = match self.read_adaptor().await {
+            Ok(adaptor) => Ok(adaptor.is_developer_mode()),
+            Err(error) => {
+                let message = format!(
+                    "{error}; nothing is deleted without the configuration of the cloud-api-adaptor, and the controller tries again"
+                );
+                Err(Failure::new(PeerPodReason::DeletionFailed, message))
+            }
+        };
+        batch.retain_mut(|(job, result)| {
+            match (&is_developer_mode, &mut **result) {
+                (Ok(is_on), Ok(answer)) => answer.is_developer_mode = *is_on,
+                (Err(failure), result) => *result = Err(failure.clone()),
+                (Ok(_), Err(_)) => {}
+            }
+            is_developer_mode == Ok(false) && self.is_decided(job)
         });
-        if !is_same {
-            self.states.with(&job.key, |state| state.is_asked = false);
-            self.requeue(job);
+    }
+
+    /// Describes the instances of all jobs. Then deletes those that were decided to be deleted, and are still in the state of the decision.
+    /// Terminations come first, because other calls can take minutes.
+    ///
+    /// # Errors
+    /// A call that all jobs need fails.
+    async fn round(
+        &self,
+        ec2: &mut Ec2,
+        jobs: &[Job],
+        adaptor: &AdaptorConfig,
+        cluster_uid: &str,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let place = ec2.place().await?;
+        let ids: Vec<&AwsId> = jobs.iter().filter_map(Job::id).collect();
+        let found = ec2.find(&ids).await?;
+        let nothing = Found::default();
+        let of = |job: &Job| job.id().and_then(|id| found.get(id)).unwrap_or(&nothing);
+        let described = |job: &Job| Answer {
+            is_developer_mode: adaptor.is_developer_mode(),
+            ..of(job).answer(&job.owner, cluster_uid, &place)
+        };
+        let mut results: Vec<_> = jobs.iter().map(|job| Ok(described(job))).collect();
+
+        let (mut terminations, mut releases, mut confirmations) =
+            (Vec::new(), Vec::new(), Vec::new());
+        for (job, result) in jobs.iter().zip(&mut results) {
+            match next_call(job, result) {
+                Some(NextCall::Terminate) => terminations.push((job, result)),
+                Some(NextCall::Release) if releases.len() < RELEASES_MAX => {
+                    releases.push((job, result));
+                }
+                Some(NextCall::ConfirmAbsence) => confirmations.push((job, result)),
+                Some(NextCall::Release) | None => {}
+            }
         }
-        is_same
+        // A failure of all calls ends the round.
+        let mut away: Option<Failure> = None;
+        while !terminations.is_empty() && away.is_none() {
+            let size = terminations.len().min(TERMINATE_MAX);
+            let mut batch: Vec<Entry> = terminations.drain(..size).collect();
+            self.retain_decided(&mut batch).await;
+            let ids: Vec<AwsId> = batch.iter().filter_map(|it| it.0.id().cloned()).collect();
+            let failures = ec2.terminate(&ids).await;
+            for (job, result) in batch {
+                match (job.id().and_then(|id| failures.get(id)), &mut *result) {
+                    (Some(failure), result) => *result = Err(failure.clone()),
+                    (None, Ok(answer)) => {
+                        answer.state = InstanceState::Ours { is_ending: true };
+                        answer.has_deleted = true;
+                    }
+                    (None, Err(_)) => {}
+                }
+            }
+            away = failures.into_values().find(Failure::is_of_provider);
+        }
+        let mut releases = releases.into_iter();
+        while away.is_none()
+            && let Some(entry) = releases.next()
+        {
+            let mut batch = vec![entry];
+            self.retain_decided(&mut batch).await;
+            for (job, result) in batch {
+                match release(ec2, job, of(job)).await {
+                    Ok(()) => without_remains(result),
+                    Err(failure) => {
+                        away = Some(failure.clone()).filter(Failure::is_of_provider);
+                        *result = Err(failure);
+                    }
+                }
+            }
+        }
+        let mut confirmations = confirmations.into_iter();
+        while away.is_none()
+            && let Some((job, result)) = confirmations.next()
+        {
+            if let Err(failure) = confirm_absence(ec2, job).await {
+                away = Some(failure.clone()).filter(Failure::is_of_provider);
+                *result = Err(failure);
+            }
+        }
+        if let Some(failure) = away {
+            for (_, result) in terminations
+                .into_iter()
+                .chain(releases)
+                .chain(confirmations)
+            {
+                *result = Err(failure.clone());
+            }
+        }
+        Ok(results)
     }
 
     /// Keeps the result for the next reconcile, and begins it.
@@ -294,72 +413,53 @@ impl PeerPodController {
     }
 }
 
-/// Describes the instances of all jobs. Then deletes those that were decided to be deleted, and are still in the state of the decision.
-///
-/// # Errors
-/// A call that all jobs need fails.
-async fn round(
-    ec2: &mut Ec2,
-    jobs: &[Job],
-    adaptor: &AdaptorConfig,
-    cluster_uid: &str,
-) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-    let place = ec2.place().await?;
-    let ids: Vec<&AwsId> = jobs.iter().filter_map(Job::id).collect();
-    let found = ec2.find(&ids).await?;
-    let nothing = Found::default();
-    let of = |job: &Job| job.id().and_then(|id| found.get(id)).unwrap_or(&nothing);
-    let mut results = Vec::new();
-    for job in jobs {
-        let mut answer = of(job).answer(&job.owner, cluster_uid, &place);
-        answer.is_developer_mode = adaptor.is_developer_mode();
-        let is_absent = matches!(answer.state, InstanceState::Absent { .. });
-        let confirmed = match job.id() {
-            Some(id) if is_absent && job.is_ending => ec2.confirm_absence(id).await,
-            _ => Ok(()),
-        };
-        if let Err(failure) = &confirmed
-            && failure.is_of_provider()
+/// A job of a round, with its result.
+type Entry<'a> = (&'a Job, &'a mut Result<Answer, Failure>);
+
+/// The call that a described instance needs.
+enum NextCall {
+    Terminate,
+    Release,
+    ConfirmAbsence,
+}
+
+fn next_call(job: &Job, result: &Result<Answer, Failure>) -> Option<NextCall> {
+    let answer = result.as_ref().ok()?;
+    let decided = job.read.answer.as_ref().map(|it| &it.state);
+    let is_deletion = job.is_deletion() && decided == Some(&answer.state);
+    match &answer.state {
+        InstanceState::Ours { is_ending: false } if is_deletion => Some(NextCall::Terminate),
+        InstanceState::Gone { has_remains: true } | InstanceState::Absent { has_remains: true }
+            if is_deletion =>
         {
-            return Err(failure.clone());
+            Some(NextCall::Release)
         }
-        results.push(confirmed.map(|()| answer));
+        InstanceState::Absent { .. } if job.is_ending => Some(NextCall::ConfirmAbsence),
+        _ => None,
     }
-    let mut endings = BTreeMap::new();
-    for (n, (job, result)) in jobs.iter().zip(&mut results).enumerate() {
-        let Ok(answer) = result else { continue };
-        let decided = job.read.answer.as_ref().map(|it| &it.state);
-        if !job.is_deletion() || decided != Some(&answer.state) || answer.is_developer_mode {
-            continue;
-        }
-        match &mut answer.state {
-            InstanceState::Ours { is_ending: false } => drop(endings.insert(n, job.id())),
-            InstanceState::Gone { has_remains } | InstanceState::Absent { has_remains } => {
-                match ec2.release(of(job)).await {
-                    Ok(()) => *has_remains = false,
-                    Err(failure) if failure.is_of_provider() => return Err(failure),
-                    Err(failure) => *result = Err(failure),
-                }
-            }
-            _ => {}
-        }
+}
+
+async fn confirm_absence(ec2: &mut Ec2, job: &Job) -> Result<(), Failure> {
+    match job.id() {
+        Some(id) => ec2.confirm_absence(id).await,
+        None => Ok(()),
     }
-    let ids: Vec<AwsId> = endings.values().flatten().map(|id| (*id).clone()).collect();
-    let failures = ec2.terminate(&ids).await;
-    for (n, id) in endings {
-        let Some(result) = results.get_mut(n) else {
-            continue;
-        };
-        match (id.and_then(|id| failures.get(id)), result) {
-            (Some(failure), result) => *result = Err(failure.clone()),
-            (None, Ok(answer)) => {
-                answer.state = InstanceState::Ours { is_ending: true };
-                answer.has_deleted = true;
-            }
-            (None, Err(_)) => {}
-        }
+}
+
+async fn release(ec2: &mut Ec2, job: &Job, found: &Found) -> Result<(), Failure> {
+    if found.instance.is_none() {
+        confirm_absence(ec2, job).await?;
     }
-    Ok(results)
+    ec2.release(found).await
+}
+
+fn without_remains(result: &mut Result<Answer, Failure>) {
+    if let Ok(answer) = result
+        && let InstanceState::Gone { has_remains } | InstanceState::Absent { has_remains } =
+            &mut answer.state
+    {
+        *has_remains = false;
+    }
 }
 
 #[cfg(test)]

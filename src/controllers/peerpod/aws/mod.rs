@@ -28,7 +28,7 @@ pub use proof::Found;
 /// Maximum number of instances in one round of calls: the limit of the values of a filter.
 pub const ROUND_MAX: usize = 200;
 /// Maximum number of instances in one call that terminates.
-const TERMINATE_MAX: usize = 50;
+pub const TERMINATE_MAX: usize = 50;
 /// Calls per second, and the number of calls after a time without calls.
 const RATE: (f64, f64) = (2.0, 20.0);
 /// Beginning of the name that the adaptor gives to the elastic address of an instance. The identifier of the instance follows.
@@ -169,14 +169,15 @@ impl Ec2 {
         }
     }
 
-    /// Terminates the instances. A call with one instance that cannot be terminated terminates none, so it is repeated with each half. Returns the failures.
+    /// Terminates up to [`TERMINATE_MAX`] instances. A call with one instance that cannot be terminated terminates none, so it is repeated with each half. Returns the failures.
     pub async fn terminate(&mut self, ids: &[AwsId]) -> BTreeMap<AwsId, Failure> {
-        let (mut failures, mut left) = (BTreeMap::new(), Vec::from_iter(ids.chunks(TERMINATE_MAX)));
+        let (mut failures, mut left) = (BTreeMap::new(), vec![ids]);
         let mut away: Option<Failure> = None;
         while let Some(part) = left.pop() {
-            let result = match &away {
-                Some(failure) => Err(failure.clone()),
-                None => {
+            let result = match (&away, part) {
+                (_, []) => continue,
+                (Some(failure), _) => Err(failure.clone()),
+                (None, part) => {
                     let ids = (1..).zip(part);
                     let ids: Vec<_> = ids
                         .map(|(n, id)| (format!("InstanceId.{n}"), id.as_str().to_owned()))
@@ -185,7 +186,7 @@ impl Ec2 {
                 }
             };
             match (result, part) {
-                (Ok(()), _) | (_, []) => {}
+                (Ok(()), _) => {}
                 (Err(failure), [_, _, ..]) if !failure.is_of_provider() => {
                     let (first, second) = part.split_at(part.len() / 2);
                     left.extend([first, second]);
