@@ -198,10 +198,6 @@ impl PeerPodController {
                         failure.message
                     );
                     pause.begin(Instant::now(), &config, failure.retry_after);
-                    if failure.reason == PeerPodReason::CredentialsRejected {
-                        // The next connection reads the credentials again.
-                        connection = None;
-                    }
                 }
                 None => pause = Pause::default(),
             }
@@ -304,7 +300,7 @@ impl PeerPodController {
         adaptor: &AdaptorConfig,
         cluster_uid: &str,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-        let place = ec2.place().await?;
+        let place = ec2.begin_round().await?;
         let ids: Vec<&AwsId> = jobs.iter().filter_map(Job::id).collect();
         let found = ec2.find(&ids).await?;
         let nothing = Found::default();

@@ -6,8 +6,10 @@ use crate::controllers::peerpod::failure::Failure;
 use std::collections::HashMap;
 
 const REGION: &str = "AWS_REGION";
-const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
-const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
+/// Variable with the identifier of a key.
+pub const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
+/// Variable with the secret part of a key.
+pub const SECRET_KEY: &str = "AWS_SECRET_ACCESS_KEY";
 const SESSION_TOKEN: &str = "AWS_SESSION_TOKEN";
 
 /// Keys that are read from the objects of the adaptor. Files and URLs of credential services come from the environment only: whoever

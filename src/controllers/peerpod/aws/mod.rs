@@ -5,6 +5,7 @@
 
 mod answers;
 pub mod config;
+mod credentials;
 mod proof;
 #[cfg(test)]
 mod tests;
@@ -12,16 +13,16 @@ mod tests;
 use crate::api::peerpod::{AwsId, PeerPodReason};
 use crate::controllers::peerpod::aws::answers::Item;
 use crate::controllers::peerpod::aws::config::AwsConfig;
+use crate::controllers::peerpod::aws::credentials::{CredentialSource, context, unsigned};
 use crate::controllers::peerpod::aws::proof::TAG_NAME;
 use crate::controllers::peerpod::failure::Failure;
 use crate::controllers::peerpod::gate::{Gate, TokenBucket};
 use crate::settings::peerpod::AwsProvider;
 use http::{Request, header};
-use reqsign_aws_v4::{Credential, DefaultCredentialProvider, RequestSigner};
-use reqsign_core::{Context, FileRead, HttpSend, Signer, StaticEnv};
+use reqsign_aws_v4::{Credential, RequestSigner};
+use reqsign_core::{Context, SignRequest};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use tokio_util::bytes::Bytes;
 
 pub use proof::Found;
 
@@ -47,7 +48,10 @@ pub struct Ec2 {
     ec2: Endpoint,
     sts: Endpoint,
     region: String,
-    account: Option<String>,
+    context: Context,
+    source: CredentialSource,
+    /// The credentials of this round of calls.
+    credential: Option<Credential>,
     /// Whether the log has said that the controller may not describe network interfaces.
     has_warned: bool,
 }
@@ -55,7 +59,7 @@ pub struct Ec2 {
 struct Endpoint {
     version: &'static str,
     url: String,
-    signer: Signer<Credential>,
+    signer: RequestSigner,
 }
 
 impl Ec2 {
@@ -64,31 +68,30 @@ impl Ec2 {
         let endpoint = |name: &str, version, url: &Option<String>| Endpoint {
             version,
             url: url.clone().unwrap_or_else(|| config.endpoint(name)),
-            signer: signer(name, config, gate.clone()),
+            signer: RequestSigner::new(name, &config.region),
         };
         Self {
             ec2: endpoint("ec2", "2016-11-15", &settings.endpoint),
             sts: endpoint("sts", "2011-06-15", &settings.sts_endpoint),
             bucket: TokenBucket::new(RATE.0, RATE.1),
             region: config.region.clone(),
-            account: None,
+            context: context(config, gate.clone()),
+            source: CredentialSource::of(config),
+            credential: None,
             has_warned: false,
             gate,
         }
     }
 
-    /// Account and region in which this connection looks for instances.
+    /// Begins a round of calls: all of them have the same credentials. Returns the account of these credentials and the region, where EC2 is asked.
     ///
     /// # Errors
-    /// The call fails.
-    pub async fn place(&mut self) -> Result<String, Failure> {
-        if self.account.is_none() {
-            let action = "GetCallerIdentity";
-            self.bucket.take().await;
-            let body = send(&self.gate, &self.sts, action, &[]).await?;
-            self.account = Some(answers::account(action, &body)?);
-        }
-        let account = self.account.as_deref().unwrap_or_default();
+    /// There are no credentials, or the call fails.
+    pub async fn begin_round(&mut self) -> Result<String, Failure> {
+        self.credential = None;
+        let action = "GetCallerIdentity";
+        let body = self.send(Service::Sts, action, &[]).await?;
+        let account = answers::account(action, &body)?;
         Ok(format!("{account}/{}", self.region))
     }
 
@@ -275,9 +278,61 @@ impl Ec2 {
         action: &str,
         parameters: &[(String, String)],
     ) -> Result<String, Failure> {
-        self.bucket.take().await;
-        send(&self.gate, &self.ec2, action, parameters).await
+        self.send(Service::Ec2, action, parameters).await
     }
+
+    async fn send(
+        &mut self,
+        service: Service,
+        action: &str,
+        parameters: &[(String, String)],
+    ) -> Result<String, Failure> {
+        self.bucket.take().await;
+        let credential = match self.credential.take() {
+            Some(credential) => credential,
+            None => self.source.load(&self.context).await?,
+        };
+        let credential = self.credential.insert(credential);
+        let endpoint = match service {
+            Service::Ec2 => &self.ec2,
+            Service::Sts => &self.sts,
+        };
+        let body = encoded(action, endpoint.version, parameters);
+        let request = Request::post(format!("{}/", endpoint.url.trim_end_matches('/')))
+            .header(
+                header::CONTENT_TYPE,
+                "application/x-www-form-urlencoded; charset=utf-8",
+            )
+            // Without it, the library would sign requests without their body, which only S3 accepts.
+            .header("x-amz-content-sha256", sha256(&body))
+            .body(body);
+        let unreachable = |error: &dyn std::fmt::Display| {
+            let message = format!(
+                "{action}: {error}; check the network and the endpoint of the provider aws"
+            );
+            Failure::new(PeerPodReason::ProviderUnreachable, message)
+        };
+        let (mut head, body) = request.map_err(|error| unreachable(&error))?.into_parts();
+        let signer = &endpoint.signer;
+        let signed = signer.sign_request(&self.context, &mut head, Some(credential), None);
+        signed.await.map_err(|error| unsigned(&error))?;
+        let response = self.gate.send(Request::from_parts(head, body)).await;
+        let (head, body) = response.map_err(|error| unreachable(&error))?.into_parts();
+        let body = String::from_utf8_lossy(&body).into_owned();
+        if head.status.is_success() {
+            return Ok(body);
+        }
+        let retry_after = head.headers.get(header::RETRY_AFTER);
+        let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
+        let retry_after = seconds.map(std::time::Duration::from_secs);
+        Err(answers::failure(action, head.status, &body, retry_after))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Service {
+    Ec2,
+    Sts,
 }
 
 /// The instance after which the adaptor has named the resource with these tags.
@@ -288,44 +343,6 @@ fn named_after<'a>(
 ) -> Option<&'a mut Found> {
     let id = item.tag(TAG_NAME)?.strip_prefix(prefix)?;
     all.get_mut(&id.parse::<AwsId>().ok()?)
-}
-
-async fn send(
-    gate: &Gate,
-    endpoint: &Endpoint,
-    action: &str,
-    parameters: &[(String, String)],
-) -> Result<String, Failure> {
-    let body = encoded(action, endpoint.version, parameters);
-    let request = Request::post(format!("{}/", endpoint.url.trim_end_matches('/')))
-        .header(
-            header::CONTENT_TYPE,
-            "application/x-www-form-urlencoded; charset=utf-8",
-        )
-        // Without it, the library would sign requests without their body, which only S3 accepts.
-        .header("x-amz-content-sha256", sha256(&body))
-        .body(body);
-    let unreachable = |error: &dyn std::fmt::Display| {
-        let message =
-            format!("{action}: {error}; check the network and the endpoint of the provider aws");
-        Failure::new(PeerPodReason::ProviderUnreachable, message)
-    };
-    let (mut head, body) = request.map_err(|error| unreachable(&error))?.into_parts();
-    endpoint
-        .signer
-        .sign(&mut head, None)
-        .await
-        .map_err(|error| unsigned(&error))?;
-    let response = gate.send(Request::from_parts(head, body)).await;
-    let (head, body) = response.map_err(|error| unreachable(&error))?.into_parts();
-    let body = String::from_utf8_lossy(&body).into_owned();
-    if head.status.is_success() {
-        return Ok(body);
-    }
-    let retry_after = head.headers.get(header::RETRY_AFTER);
-    let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
-    let retry_after = seconds.map(std::time::Duration::from_secs);
-    Err(answers::failure(action, head.status, &body, retry_after))
 }
 
 /// The body of a request of the Query API.
@@ -340,70 +357,4 @@ fn encoded(action: &str, version: &str, parameters: &[(String, String)]) -> Vec<
 fn sha256(body: &[u8]) -> String {
     let digest = Sha256::digest(body);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The failure of the sources of credentials. Their messages are not shown, because they can contain parts of answers with credentials.
-fn unsigned(error: &reqsign_core::Error) -> Failure {
-    let message = match error.is_retryable() {
-        true => {
-            "the service that gives out credentials does not answer; check the network of the controller"
-        }
-        false => {
-            "there are no valid credentials for the provider aws; add AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to the Secret of the \
-             cloud-api-adaptor, or give the account of the controller a role"
-        }
-    };
-    Failure::new(PeerPodReason::CredentialsRejected, message.to_owned())
-}
-
-/// Signs with the first credentials of: keys, a web identity, the credentials of the container, those of the node.
-fn signer(service: &str, config: &AwsConfig, gate: Gate) -> Signer<Credential> {
-    let environment = StaticEnv {
-        home_dir: None,
-        envs: config.variables.clone(),
-    };
-    let context = Context::new()
-        .with_env(environment)
-        .with_file_read(Files)
-        .with_http_send(gate);
-    let sources = DefaultCredentialProvider::builder()
-        .no_profile()
-        .no_sso()
-        .no_process()
-        .build();
-    Signer::new(
-        context,
-        sources,
-        RequestSigner::new(service, &config.region),
-    )
-}
-
-/// Reads the files of tokens.
-#[derive(Debug)]
-struct Files;
-
-impl FileRead for Files {
-    async fn file_read(&self, path: &str) -> reqsign_core::Result<Vec<u8>> {
-        let read = tokio::fs::read(path).await;
-        read.map_err(|error| {
-            reqsign_core::Error::config_invalid("cannot read the file").with_source(error)
-        })
-    }
-}
-
-impl HttpSend for Gate {
-    async fn http_send(
-        &self,
-        request: Request<Bytes>,
-    ) -> reqsign_core::Result<http::Response<Bytes>> {
-        let request = request.map(|body| body.to_vec());
-        let sent = self.send(request).await;
-        let failed = |error| {
-            reqsign_core::Error::unexpected("no answer")
-                .with_source(error)
-                .set_retryable(true)
-        };
-        sent.map(|response| response.map(Bytes::from))
-            .map_err(failed)
-    }
 }

@@ -163,7 +163,7 @@ fn actions(requests: &Requests) -> Vec<String> {
 #[tokio::test]
 async fn requests_are_signed_with_their_body() {
     let (mut ec2, requests) = service(&[]).await;
-    assert_eq!(ec2.place().await.unwrap(), "1234/eu-central-1");
+    assert_eq!(ec2.begin_round().await.unwrap(), "1234/eu-central-1");
     found(&mut ec2, ID).await.unwrap();
     for (headers, body) in &*requests.lock().unwrap() {
         let header = |name: &str| headers[name].to_str().unwrap();
@@ -176,6 +176,52 @@ async fn requests_are_signed_with_their_body() {
         assert!(authorization.contains("/eu-central-1/"), "{authorization}");
         assert!(!format!("{headers:?}").contains("planted"));
     }
+}
+
+#[tokio::test]
+async fn each_round_asks_for_the_account() {
+    let account = |id: &str| {
+        let body = empty("GetCallerIdentity").replace("1234", id);
+        ("GetCallerIdentity", Says::Answer(200, body))
+    };
+    let (mut ec2, _) = service(&[account("1"), account("2")]).await;
+    for expected in ["1/eu-central-1", "2/eu-central-1"] {
+        assert_eq!(ec2.begin_round().await.unwrap(), expected);
+    }
+}
+
+#[test]
+fn configuration_selects_one_source_of_credentials() {
+    let keys = [
+        ("AWS_SECRET_ACCESS_KEY", CredentialSource::Keys),
+        ("AWS_WEB_IDENTITY_TOKEN_FILE", CredentialSource::WebIdentity),
+        (
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+            CredentialSource::Container,
+        ),
+    ];
+    let mut config = config().unwrap();
+    config.variables = HashMap::new();
+    assert_eq!(CredentialSource::of(&config), CredentialSource::Node);
+    // The sources are in the reverse order of their precedence.
+    for (key, source) in keys.into_iter().rev() {
+        config.variables.insert(key.to_owned(), "x".to_owned());
+        assert_eq!(CredentialSource::of(&config), source);
+    }
+}
+
+#[tokio::test]
+async fn failed_source_of_credentials_selects_no_other_source() {
+    let gate = Gate::new(HttpsClient::new(b"").unwrap(), Leadership::waiting());
+    let mut config = config().unwrap();
+    config.variables.remove("AWS_SECRET_ACCESS_KEY");
+    let mut ec2 = Ec2::new(&config, &AwsProvider::default(), gate);
+    let failure = ec2.begin_round().await.unwrap_err();
+    assert_eq!(failure.reason, PeerPodReason::CredentialsRejected);
+    assert!(
+        failure.message.contains("no valid credentials"),
+        "{failure:?}"
+    );
 }
 
 #[tokio::test]
