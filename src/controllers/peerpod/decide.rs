@@ -52,6 +52,8 @@ pub struct Answer {
     pub place: String,
     /// Whether this process has deleted the instance immediately before.
     pub has_deleted: bool,
+    /// Resources that are named after the instance and are never deleted, each with the reason.
+    pub remains: Vec<String>,
 }
 
 /// The state of an instance, as its provider describes it. Remains are other resources that belong to it, and that its deletion does not delete.

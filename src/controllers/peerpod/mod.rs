@@ -343,7 +343,12 @@ impl PeerPodController {
         Ok(Outcome::Recheck(DENIED_RECHECK))
     }
 
-    async fn release(&self, peerpod: &PeerPod, release: Release) -> Result<Outcome, Error> {
+    async fn release(
+        &self,
+        peerpod: &PeerPod,
+        release: Release,
+        remains: &[String],
+    ) -> Result<Outcome, Error> {
         let key = ObjectKey::of(peerpod);
         // Before the write, because nothing reports an object that no longer exists.
         if release == Release::Abandoned && !self.state(peerpod, |state| state.has_warned) {
@@ -361,6 +366,7 @@ impl PeerPodController {
         let has_deleted = self.state(peerpod, |state| state.has_deleted);
         self.metrics.released(report::outcome(release, has_deleted));
         report::released(&self.cluster, peerpod, release, has_deleted).await;
+        report::remaining(&self.cluster, peerpod, remains).await;
         Ok(Outcome::Done)
     }
 
@@ -463,7 +469,10 @@ impl Reconciler for PeerPodController {
                     return Ok(Outcome::Done);
                 }
                 (Decision::Supersede, _) => return self.supersede(&peerpod).await,
-                (Decision::Release(release), _) => return self.release(&peerpod, release).await,
+                (Decision::Release(release), _) => {
+                    let remains = read.answer.map(|it| it.remains).unwrap_or_default();
+                    return self.release(&peerpod, release, &remains).await;
+                }
                 (
                     Decision::Wait {
                         reason,

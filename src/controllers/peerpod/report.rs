@@ -65,6 +65,27 @@ pub(super) async fn released(
     normal(cluster, peerpod, reason, &note).await;
 }
 
+/// Reports resources that remain after the release of the `PeerPod`.
+pub(super) async fn remaining(cluster: &Cluster, peerpod: &PeerPod, remains: &[String]) {
+    if remains.is_empty() {
+        return;
+    }
+    let note = format!(
+        "{}; delete it by hand if nothing uses it",
+        remains.join(", and ")
+    );
+    tracing::warn!(peerpod = %ObjectKey::of(peerpod), "{note}");
+    let object = peerpod.object_ref(&());
+    events::publish(
+        cluster,
+        &object,
+        EventType::Warning,
+        "ResourcesRemain",
+        &note,
+    )
+    .await;
+}
+
 /// Reports that a person has abandoned an instance, also on the controller's Deployment: the namespace of the `PeerPod` may be deleted.
 /// `namespace` is that of the controller.
 pub(super) async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {

@@ -135,14 +135,17 @@ impl Ec2 {
             interfaces => interfaces?,
         };
         // The filter of the service is no proof, so the tag is read again.
-        for address in addresses {
-            if let Some(found) = named_after(&mut all, &address, ADDRESS) {
-                found.addresses.push(address);
-            }
-        }
         for interface in interfaces {
             if let Some(found) = named_after(&mut all, &interface, INTERFACE) {
                 found.interfaces.push(interface);
+            }
+        }
+        for address in addresses {
+            if let Some(found) = named_after(&mut all, &address, ADDRESS) {
+                match has_other_user(&address, found) {
+                    true => found.used_addresses.push(address),
+                    false => found.addresses.push(address),
+                }
             }
         }
         Ok(all)
@@ -326,6 +329,23 @@ impl Ec2 {
         let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         let retry_after = seconds.map(std::time::Duration::from_secs);
         Err(answers::failure(action, head.status, &body, retry_after))
+    }
+}
+
+/// Whether an address is associated with something else than the instance after which it is named, and its second interface. A user can have
+/// associated it since.
+fn has_other_user(address: &Item, found: &Found) -> bool {
+    let value = |it: &Option<String>| it.clone().filter(|it| !it.is_empty());
+    match (
+        value(&address.instance_id),
+        value(&address.network_interface_id),
+    ) {
+        (Some(instance), _) => address.tag(TAG_NAME) != Some(&format!("{ADDRESS}{instance}")),
+        (None, Some(interface)) => {
+            let mut interfaces = found.interfaces.iter();
+            !interfaces.any(|it| it.network_interface_id.as_ref() == Some(&interface))
+        }
+        (None, None) => value(&address.association_id).is_some(),
     }
 }
 

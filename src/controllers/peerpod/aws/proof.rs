@@ -15,6 +15,8 @@ pub struct Found {
     pub instance: Option<Item>,
     /// Elastic addresses that are named after the instance.
     pub addresses: Vec<Item>,
+    /// Elastic addresses with such a name that something else uses now. They are never released.
+    pub used_addresses: Vec<Item>,
     /// Network interfaces that are named after the instance.
     pub interfaces: Vec<Item>,
 }
@@ -28,6 +30,7 @@ impl Found {
             .instance
             .as_ref()
             .and_then(|it| foreign(it, owner, cluster_uid));
+        let is_ours_by_tags = foreign.is_none();
         let state = match (&self.instance, foreign) {
             (None, _) => InstanceState::Absent { has_remains },
             (Some(instance), foreign) if instance.is_gone() => InstanceState::Gone {
@@ -46,9 +49,15 @@ impl Found {
             place: place.to_owned(),
             name: name.to_owned(),
         });
+        let used = self.used_addresses.iter().filter(|_| is_ours_by_tags);
+        let remains = used.map(|it| {
+            let id = it.allocation_id.as_deref().unwrap_or_default();
+            format!("address {id} is associated with another instance or interface")
+        });
         Answer {
             state,
             seen,
+            remains: remains.collect(),
             place: place.to_owned(),
             ..Answer::default()
         }

@@ -306,7 +306,7 @@ async fn all_pages_are_read() {
 fn remains(name: &str) -> [(&'static str, Says); 2] {
     let tags = |prefix: &str| tags(&[("Name", &format!("{prefix}-{name}"))]);
     let addresses = format!(
-        "<DescribeAddressesResponse><addressesSet><item><allocationId>eipalloc-1</allocationId><associationId>eipassoc-1</associationId>{}\
+        "<DescribeAddressesResponse><addressesSet><item><allocationId>eipalloc-1</allocationId><associationId>eipassoc-1</associationId><instanceId>{name}</instanceId>{}\
          </item></addressesSet></DescribeAddressesResponse>",
         tags("eip")
     );
@@ -353,6 +353,41 @@ async fn p22_only_addresses_and_interfaces_named_after_the_instance_are_removed(
         ec2.release(&of).await.unwrap_err().reason,
         PeerPodReason::DeletionFailed
     );
+}
+
+#[tokio::test]
+async fn p22_address_that_something_else_uses_remains_and_is_reported() {
+    let owner = Owner {
+        namespace: "ns".to_owned(),
+        name: "a".to_owned(),
+        uid: "u".to_owned(),
+    };
+    for (user, is_used) in [
+        (format!("<instanceId>{OTHER}</instanceId>"), true),
+        (
+            "<instanceId/><networkInterfaceId>eni-2</networkInterfaceId>".to_owned(),
+            true,
+        ),
+        (String::new(), true),
+        (
+            "<networkInterfaceId>eni-1</networkInterfaceId>".to_owned(),
+            false,
+        ),
+    ] {
+        let mut answers = remains(ID).to_vec();
+        if let (_, Says::Answer(_, body)) = &mut answers[0] {
+            *body = body.replace(&format!("<instanceId>{ID}</instanceId>"), &user);
+        }
+        let terminated = instances(ID, "terminated", &[("Name", "podvm-a-0123abcd")], "");
+        answers.push(("DescribeInstances", terminated));
+        let (mut ec2, requests) = service(&answers).await;
+        let of = found(&mut ec2, ID).await.unwrap();
+        let answer = of.answer(&owner, "cluster", "place");
+        assert_eq!(answer.remains.len(), usize::from(is_used), "{answer:?}");
+        ec2.release(&of).await.unwrap();
+        let is_released = actions(&requests).contains(&"ReleaseAddress".to_owned());
+        assert_eq!(is_released, !is_used, "{user}");
+    }
 }
 
 #[tokio::test]
