@@ -350,9 +350,12 @@ impl PeerPodController {
             let mut batch = vec![entry];
             self.retain_decided(&mut batch).await;
             for (job, result) in batch {
-                match release(ec2, job, of(job)).await {
-                    Ok(()) => without_remains(result),
-                    Err(failure) => {
+                match (ec2.release(of(job)).await, &mut *result) {
+                    (Ok(()), Ok(answer)) => {
+                        answer.state = InstanceState::Gone { has_remains: false };
+                    }
+                    (Ok(()), Err(_)) => {}
+                    (Err(failure), result) => {
                         away = Some(failure.clone()).filter(Failure::is_of_provider);
                         *result = Err(failure);
                     }
@@ -363,7 +366,11 @@ impl PeerPodController {
         while away.is_none()
             && let Some((job, result)) = confirmations.next()
         {
-            if let Err(failure) = confirm_absence(ec2, job).await {
+            let confirmed = match job.id() {
+                Some(id) => ec2.confirm_absence(id).await,
+                None => Ok(()),
+            };
+            if let Err(failure) = confirmed {
                 away = Some(failure.clone()).filter(Failure::is_of_provider);
                 *result = Err(failure);
             }
@@ -393,7 +400,7 @@ impl PeerPodController {
             }
             if let Ok(answer) = &result {
                 state.has_deleted |= answer.has_deleted;
-                let is_absent = matches!(answer.state, InstanceState::Absent { .. });
+                let is_absent = matches!(answer.state, InstanceState::Absent);
                 state.absent_since = is_absent.then(|| state.absent_since.unwrap_or(now));
             }
             state.is_asked = false;
@@ -425,36 +432,9 @@ fn next_call(job: &Job, result: &Result<Answer, Failure>) -> Option<NextCall> {
     let is_deletion = job.is_deletion() && decided == Some(&answer.state);
     match &answer.state {
         InstanceState::Ours { is_ending: false } if is_deletion => Some(NextCall::Terminate),
-        InstanceState::Gone { has_remains: true } | InstanceState::Absent { has_remains: true }
-            if is_deletion =>
-        {
-            Some(NextCall::Release)
-        }
-        InstanceState::Absent { .. } if job.is_ending => Some(NextCall::ConfirmAbsence),
+        InstanceState::Gone { has_remains: true } if is_deletion => Some(NextCall::Release),
+        InstanceState::Absent if job.is_ending => Some(NextCall::ConfirmAbsence),
         _ => None,
-    }
-}
-
-async fn confirm_absence(ec2: &mut Ec2, job: &Job) -> Result<(), Failure> {
-    match job.id() {
-        Some(id) => ec2.confirm_absence(id).await,
-        None => Ok(()),
-    }
-}
-
-async fn release(ec2: &mut Ec2, job: &Job, found: &Found) -> Result<(), Failure> {
-    if found.instance.is_none() {
-        confirm_absence(ec2, job).await?;
-    }
-    ec2.release(found).await
-}
-
-fn without_remains(result: &mut Result<Answer, Failure>) {
-    if let Ok(answer) = result
-        && let InstanceState::Gone { has_remains } | InstanceState::Absent { has_remains } =
-            &mut answer.state
-    {
-        *has_remains = false;
     }
 }
 

@@ -4,8 +4,8 @@
 //! only if its instance is proved to be gone, never existed, stays with a younger `PeerPod`, or a person has abandoned it. Time releases
 //! nothing.
 
-use crate::api::peerpod::{AwsId, PeerPodReason, VirtualMachineId, is_instance_name, names};
-use crate::controllers::peerpod::facts::{Facts, Owner, Seen, Younger};
+use crate::api::peerpod::{AwsId, PeerPodReason, VirtualMachineId, names};
+use crate::controllers::peerpod::facts::{Facts, Seen, Younger};
 use std::time::Duration;
 
 /// Time that the cloud-api-adaptor has to delete the instance itself.
@@ -57,18 +57,16 @@ pub struct Answer {
 }
 
 /// The state of an instance, as its provider describes it. Remains are other resources that belong to it, and that its deletion does not delete.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum InstanceState {
     /// It does not exist any more, which the answer proves.
     Gone {
         /// Whether there are remains.
         has_remains: bool,
     },
-    /// The provider does not have it at this place. This answer alone proves nothing.
-    Absent {
-        /// Whether there are remains.
-        has_remains: bool,
-    },
+    /// The provider does not have it at this place. This answer alone proves nothing, also not about remains.
+    #[default]
+    Absent,
     /// It exists, and is that of the pod.
     Ours {
         /// Whether its deletion is in progress.
@@ -76,12 +74,6 @@ pub enum InstanceState {
     },
     /// It exists, but nothing proves that it is that of the pod. With the reason and the next step.
     NotOurs(String),
-}
-
-impl Default for InstanceState {
-    fn default() -> Self {
-        Self::Absent { has_remains: false }
-    }
 }
 
 /// The identifier of an instance, with its provider.
@@ -191,7 +183,7 @@ fn track(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
             let message = format!("{why}; {}", abandon(facts));
             wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
         }
-        (None, InstanceState::Absent { .. }) if read.absent >= ABSENCE_TIME => {
+        (None, InstanceState::Absent) if read.absent >= ABSENCE_TIME => {
             never_seen(facts, &answer.place)
         }
         (None, _) => Decision::Later(ABSENT_RECHECK),
@@ -271,9 +263,7 @@ fn end(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
             };
             wait(PeerPodReason::Deleting, message, Some(recheck(read.waited)))
         }
-        InstanceState::Absent { has_remains } => {
-            absent(facts, read, answer, owner, *has_remains, id)
-        }
+        InstanceState::Absent => absent(facts, read, answer),
     }
 }
 
@@ -296,14 +286,7 @@ fn delete(facts: &Facts, answer: &Answer, id: InstanceId) -> Decision {
 }
 
 /// The end of an instance that the provider does not have at this place.
-fn absent(
-    facts: &Facts,
-    read: &Read,
-    answer: &Answer,
-    owner: &Owner,
-    has_remains: bool,
-    id: InstanceId,
-) -> Decision {
+fn absent(facts: &Facts, read: &Read, answer: &Answer) -> Decision {
     let Some(seen) = &facts.seen else {
         return never_seen(facts, &answer.place);
     };
@@ -326,10 +309,8 @@ fn absent(
         );
         return wait(PeerPodReason::Deleting, message, Some(left));
     }
-    match has_remains && is_instance_name(&seen.name, &owner.name) {
-        true => delete(facts, answer, id),
-        false => Decision::Release(Release::Gone),
-    }
+    // Without a described instance, nothing proves that its remains are those of the pod.
+    Decision::Release(Release::Gone)
 }
 
 /// The delay before the instance is described again: 2 s at first, and 30 s at most.

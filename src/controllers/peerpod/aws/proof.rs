@@ -30,9 +30,13 @@ impl Found {
             .instance
             .as_ref()
             .and_then(|it| foreign(it, owner, cluster_uid));
-        let is_ours_by_tags = foreign.is_none();
+        let remains = match (&self.instance, &foreign) {
+            (None, _) => self.unproved(),
+            (Some(_), None) => self.used(),
+            (Some(_), Some(_)) => Vec::new(),
+        };
         let state = match (&self.instance, foreign) {
-            (None, _) => InstanceState::Absent { has_remains },
+            (None, _) => InstanceState::Absent,
             (Some(instance), foreign) if instance.is_gone() => InstanceState::Gone {
                 has_remains: has_remains && foreign.is_none(),
             },
@@ -49,18 +53,38 @@ impl Found {
             place: place.to_owned(),
             name: name.to_owned(),
         });
-        let used = self.used_addresses.iter().filter(|_| is_ours_by_tags);
-        let remains = used.map(|it| {
-            let id = it.allocation_id.as_deref().unwrap_or_default();
-            format!("address {id} is associated with another instance or interface")
-        });
         Answer {
             state,
             seen,
-            remains: remains.collect(),
+            remains,
             place: place.to_owned(),
             ..Answer::default()
         }
+    }
+
+    fn used(&self) -> Vec<String> {
+        let used = self.used_addresses.iter().map(|it| {
+            let id = it.allocation_id.as_deref().unwrap_or_default();
+            format!("address {id} is associated with another instance or interface")
+        });
+        used.collect()
+    }
+
+    /// All resources that are named after an instance that EC2 does not have.
+    fn unproved(&self) -> Vec<String> {
+        let addresses = self
+            .addresses
+            .iter()
+            .map(|it| ("address", &it.allocation_id));
+        let interfaces = self.interfaces.iter();
+        let interfaces = interfaces.map(|it| ("network interface", &it.network_interface_id));
+        let unproved = addresses.chain(interfaces).map(|(kind, id)| {
+            let id = id.as_deref().unwrap_or_default();
+            format!(
+                "{kind} {id} remains, because EC2 does not have the instance of its name any more"
+            )
+        });
+        unproved.chain(self.used()).collect()
     }
 }
 

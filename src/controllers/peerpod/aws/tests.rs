@@ -280,8 +280,15 @@ async fn instance_is_that_of_the_pod_by_its_name_and_not_of_another_cluster() {
     let answer = instances(OTHER, "running", &[("Name", "podvm-a-0123abcd")], "");
     let (mut ec2, _) = service(&[("DescribeInstances", answer)]).await;
     let found = found(&mut ec2, ID).await.unwrap();
-    let absent = InstanceState::Absent { has_remains: false };
-    assert_eq!(found.answer(&owner, "cluster", "place").state, absent);
+    let answer = found.answer(&owner, "cluster", "place");
+    assert_eq!(answer.state, InstanceState::Absent);
+    // Resources that are named after an instance that EC2 does not have remain.
+    let (mut ec2, _) = service(&remains(ID)).await;
+    let id: AwsId = ID.parse().unwrap();
+    let found = ec2.find(&[&id]).await.unwrap();
+    let answer = found[&id].answer(&owner, "cluster", "place");
+    assert_eq!(answer.state, InstanceState::Absent);
+    assert_eq!(answer.remains.len(), 2, "{answer:?}");
 }
 
 #[tokio::test]

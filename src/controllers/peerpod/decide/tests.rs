@@ -207,7 +207,7 @@ fn of_aws(is_ending: bool, note: Option<Seen>) -> Facts {
     facts
 }
 
-const ABSENT: InstanceState = InstanceState::Absent { has_remains: false };
+const ABSENT: InstanceState = InstanceState::Absent;
 const RUNNING: InstanceState = InstanceState::Ours { is_ending: false };
 
 #[test]
@@ -246,8 +246,6 @@ fn instance_of_a_running_pod_is_described_once_and_noted() {
 fn instance_of_aws_is_gone_if_it_is_terminated_or_absent_twice_where_it_was_seen() {
     let here = Some(seen(PLACE, "podvm-a-0123abcd"));
     let elsewhere = Some(seen("1234/other", "podvm-a-0123abcd"));
-    let forged = Some(seen(PLACE, "podvm-b-0123abcd"));
-    let remains = InstanceState::Absent { has_remains: true };
     for (note, answered, absent, expected) in [
         (&None, RUNNING, 0, "note"),
         (&here, RUNNING, 0, "delete"),
@@ -274,9 +272,6 @@ fn instance_of_aws_is_gone_if_it_is_terminated_or_absent_twice_where_it_was_seen
         (&here, ABSENT, 0, "Deleting"),
         (&here, ABSENT, 299, "Deleting"),
         (&here, ABSENT, 300, "release"),
-        (&here, remains.clone(), 299, "Deleting"),
-        (&here, remains.clone(), 300, "delete"),
-        (&forged, remains, 300, "release"),
         (
             &here,
             InstanceState::NotOurs(String::new()),
@@ -324,7 +319,6 @@ fn provider_that_lies_ends_no_instance_of_a_running_pod_and_releases_none_withou
     let answers = [
         RUNNING,
         ABSENT,
-        InstanceState::Absent { has_remains: true },
         InstanceState::Gone { has_remains: true },
         InstanceState::Gone { has_remains: false },
         InstanceState::Ours { is_ending: true },
@@ -348,7 +342,7 @@ fn provider_that_lies_ends_no_instance_of_a_running_pod_and_releases_none_withou
                 answer.place = "1234/other".to_owned();
                 answer.seen = answer.seen.map(|it| seen("1234/other", &it.name));
             }
-            let is_absent = matches!(answer.state, InstanceState::Absent { .. });
+            let is_absent = matches!(answer.state, InstanceState::Absent);
             absent_since = is_absent.then(|| absent_since.unwrap_or(now));
             let read = Read {
                 pod_has_ended: Some(has_ended),
@@ -369,7 +363,7 @@ fn provider_that_lies_ends_no_instance_of_a_running_pod_and_releases_none_withou
             match decision {
                 Decision::Delete(_) => {
                     assert!(has_ended, "{}", what());
-                    assert!(answer.seen.is_some() || is_absent, "{}", what());
+                    assert!(answer.seen.is_some(), "{}", what());
                 }
                 Decision::Release(release) => {
                     assert_eq!(release, Release::Gone);
