@@ -400,8 +400,12 @@ impl PeerPodController {
             }
             if let Ok(answer) = &result {
                 state.has_deleted |= answer.has_deleted;
-                let is_absent = matches!(answer.state, InstanceState::Absent);
-                state.absent_since = is_absent.then(|| state.absent_since.unwrap_or(now));
+                let known = state.absent_since.take();
+                if answer.state == InstanceState::Absent {
+                    let place = answer.place.clone();
+                    let known = known.filter(|(_, known)| *known == place);
+                    state.absent_since = Some((known.map_or(now, |(since, _)| since), place));
+                }
             }
             state.is_asked = false;
             state.result = Some(result);
@@ -428,8 +432,9 @@ enum NextCall {
 
 fn next_call(job: &Job, result: &Result<Answer, Failure>) -> Option<NextCall> {
     let answer = result.as_ref().ok()?;
-    let decided = job.read.answer.as_ref().map(|it| &it.state);
-    let is_deletion = job.is_deletion() && decided == Some(&answer.state);
+    let decided = job.read.answer.as_ref();
+    let is_same = decided.is_some_and(|it| it.state == answer.state && it.place == answer.place);
+    let is_deletion = job.is_deletion() && is_same;
     match &answer.state {
         InstanceState::Ours { is_ending: false } if is_deletion => Some(NextCall::Terminate),
         InstanceState::Gone { has_remains: true } if is_deletion => Some(NextCall::Release),

@@ -80,8 +80,8 @@ pub struct PeerPodState {
     result: Option<Result<Answer, Failure>>,
     /// Failed calls in a row.
     failures: u32,
-    /// The first of the last answers of the provider, all without the instance.
-    absent_since: Option<Instant>,
+    /// The first of the last answers of the provider, all without the instance, and the place of all of them.
+    absent_since: Option<(Instant, String)>,
     /// Whether this process has deleted the instance.
     has_deleted: bool,
     /// Whether this process has reported that a person has abandoned the instance.
@@ -272,7 +272,11 @@ impl PeerPodController {
             } else {
                 state.failures.saturating_add(1)
             };
-            let since = state.absent_since.filter(|_| is_same);
+            let since = state
+                .absent_since
+                .as_ref()
+                .filter(|_| is_same)
+                .map(|it| it.0);
             Some((result, since))
         });
         let (result, since) = taken.flatten()?;
