@@ -33,11 +33,16 @@ impl Tasks {
         });
     }
 
+    /// Cancels all tasks. Returns when all of them have ended.
+    pub async fn stop(mut self) {
+        self.0.shutdown().await;
+    }
+
     /// Returns when one of the tasks has ended. Without tasks it never returns.
     pub async fn ended(&mut self) -> TaskEnded {
         match self.0.join_next().await {
             Some(Ok(ended)) => ended,
-            // Only a cancelled task has another result, and only dropping the set cancels tasks.
+            // Only a cancelled task has another result, and only the end of the set cancels tasks.
             Some(Err(_)) | None => std::future::pending().await,
         }
     }
@@ -54,6 +59,19 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn no_task_runs_after_the_stop() {
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let mut tasks = Tasks::default();
+        let task = async move {
+            std::future::pending::<()>().await;
+            drop(sender);
+        };
+        tasks.spawn("task".to_owned(), task);
+        tasks.stop().await;
+        receiver.now_or_never().unwrap().unwrap_err();
+    }
 
     #[tokio::test]
     async fn a_task_that_panics_or_returns_is_reported() {

@@ -145,6 +145,8 @@ async fn operate_with<S: ControllerSet>(
         // A write may still be in progress, so the Lease is not released but expires.
         () = shutdown_timeout(&registry, process) => return Ok(End::Stopped),
     }
+    // Tasks make calls to services outside the cluster too, which must end before another operator leads.
+    tasks.stop().await;
     candidate.release().await;
     Ok(end
         .await
