@@ -6,7 +6,6 @@
 //! ```
 
 use crate::api::peerpod::{AwsId, PeerPodReason, names};
-use crate::controllers::peerpod::PeerPodController;
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
 use crate::controllers::peerpod::aws::config::AwsConfig;
 use crate::controllers::peerpod::aws::{Ec2, Found, ROUND_MAX, TERMINATE_MAX};
@@ -16,6 +15,7 @@ use crate::controllers::peerpod::decide::{
 use crate::controllers::peerpod::facts::{Facts, Owner};
 use crate::controllers::peerpod::failure::Failure;
 use crate::controllers::peerpod::gate::Gate;
+use crate::controllers::peerpod::{PeerPodController, PeerPodState};
 use crate::https::HttpsClient;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
@@ -237,10 +237,12 @@ impl PeerPodController {
         connection: &'a mut Option<(AwsConfig, Ec2)>,
     ) -> Result<&'a mut Ec2, Failure> {
         let config = config.as_ref().map_err(Clone::clone)?;
-        let known = connection.take().filter(|(known, _)| known == config);
-        let known = match known {
-            Some(known) => known,
-            None => {
+        let known = match connection.take() {
+            Some(known) if known.0 == *config => known,
+            before => {
+                if before.is_some() {
+                    self.reset_backoff();
+                }
                 let https = HttpsClient::new(self.settings.ca_bundle.as_bytes());
                 let https = https.map_err(|error| {
                     let message = format!("the setting caBundle cannot be used: {error}");
@@ -254,6 +256,21 @@ impl PeerPodController {
             }
         };
         Ok(&mut connection.insert(known).1)
+    }
+
+    /// Begins the backoff of failed calls again, after a change of the configuration.
+    fn reset_backoff(&self) {
+        for peerpod in self.peerpods.reader().state() {
+            let key = ObjectKey::of(&*peerpod);
+            let failures = self
+                .states
+                .with(&key, |state| std::mem::take(&mut state.failures));
+            if failures.is_some_and(|failures| failures > 0)
+                && let Some(changes) = self.changes.get()
+            {
+                changes.object(key);
+            }
+        }
     }
 
     /// Whether the decision is still the same. The call may have waited for hours, and a person or the adaptor may have decided otherwise.
@@ -398,17 +415,7 @@ impl PeerPodController {
             if state.uid.as_ref() != Some(&job.uid) {
                 return;
             }
-            if let Ok(answer) = &result {
-                state.has_deleted |= answer.has_deleted;
-                let known = state.absent_since.take();
-                if answer.state == InstanceState::Absent {
-                    let place = answer.place.clone();
-                    let known = known.filter(|(_, known)| *known == place);
-                    state.absent_since = Some((known.map_or(now, |(since, _)| since), place));
-                }
-            }
-            state.is_asked = false;
-            state.result = Some(result);
+            state.receive(result, now);
         });
         self.requeue(job);
     }
@@ -440,6 +447,29 @@ fn next_call(job: &Job, result: &Result<Answer, Failure>) -> Option<NextCall> {
         InstanceState::Gone { has_remains: true } if is_deletion => Some(NextCall::Release),
         InstanceState::Absent if job.is_ending => Some(NextCall::ConfirmAbsence),
         _ => None,
+    }
+}
+
+impl PeerPodState {
+    /// Keeps the result of a call for the next reconcile.
+    fn receive(&mut self, result: Result<Answer, Failure>, now: std::time::Instant) {
+        match &result {
+            Ok(answer) => {
+                self.has_deleted |= answer.has_deleted;
+                let answered = (answer.state.clone(), answer.place.clone());
+                if self.answered.as_ref() != Some(&answered) {
+                    // A successful deletion changes the state. Descriptions between failed deletions do not.
+                    (self.failures, self.absent_since) = (0, None);
+                }
+                if answer.state == InstanceState::Absent {
+                    self.absent_since.get_or_insert(now);
+                }
+                self.answered = Some(answered);
+            }
+            Err(_) => self.failures = self.failures.saturating_add(1),
+        }
+        self.is_asked = false;
+        self.result = Some(result);
     }
 }
 
@@ -487,6 +517,34 @@ mod tests {
             (taken().len(), taken()),
             (ROUND_MAX, vec![ROUND_MAX.to_string()])
         );
+    }
+
+    #[test]
+    fn backoff_grows_until_the_answer_changes() {
+        let (mut state, now) = (PeerPodState::default(), std::time::Instant::now());
+        let answer = |state: InstanceState, place: &str| Answer {
+            state,
+            place: place.to_owned(),
+            ..Answer::default()
+        };
+        let running = || answer(InstanceState::Ours { is_ending: false }, "a");
+        for failures in 1..4 {
+            state.receive(Ok(running()), now);
+            let failure = Failure::new(PeerPodReason::PermissionDenied, String::new());
+            state.receive(Err(failure), now);
+            assert_eq!(state.failures, failures);
+        }
+        state.receive(
+            Ok(answer(InstanceState::Ours { is_ending: true }, "a")),
+            now,
+        );
+        assert_eq!(state.failures, 0);
+        // Answers without the instance count at the same place only.
+        for (place, seconds, since) in [("a", 0, 0), ("a", 1, 0), ("b", 2, 2)] {
+            let at = |seconds| now + Duration::from_secs(seconds);
+            state.receive(Ok(answer(InstanceState::Absent, place)), at(seconds));
+            assert_eq!(state.absent_since, Some(at(since)));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -78,10 +78,12 @@ pub struct PeerPodState {
     is_asked: bool,
     /// The result of the last call, until a reconcile reads it.
     result: Option<Result<Answer, Failure>>,
-    /// Failed calls in a row.
+    /// Failed calls since the last change of the answer or of the configuration.
     failures: u32,
-    /// The first of the last answers of the provider, all without the instance, and the place of all of them.
-    absent_since: Option<(Instant, String)>,
+    /// State and place of the last answer.
+    answered: Option<(InstanceState, String)>,
+    /// The first of the last answers of the provider, all of the same place and without the instance.
+    absent_since: Option<Instant>,
     /// Whether this process has deleted the instance.
     has_deleted: bool,
     /// Whether this process has reported that a person has abandoned the instance.
@@ -267,16 +269,7 @@ impl PeerPodController {
         let taken = self.states.with(&ObjectKey::of(peerpod), |state| {
             let is_same = state.uid == peerpod.metadata.uid;
             let result = state.result.take().filter(|_| is_same)?;
-            state.failures = if result.is_ok() {
-                0
-            } else {
-                state.failures.saturating_add(1)
-            };
-            let since = state
-                .absent_since
-                .as_ref()
-                .filter(|_| is_same)
-                .map(|it| it.0);
+            let since = state.absent_since;
             Some((result, since))
         });
         let (result, since) = taken.flatten()?;
