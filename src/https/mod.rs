@@ -14,14 +14,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::bytes::Bytes;
 
-/// Hosts that need no TLS: the same machine, and the metadata services that a cloud offers to each node.
-const LOCAL: [&str; 5] = [
-    "localhost",
-    "127.0.0.1",
-    "169.254.169.254",
-    "169.254.170.2",
-    "169.254.170.23",
-];
+/// Hosts that need no TLS: the same machine.
+const LOCAL: [&str; 2] = ["localhost", "127.0.0.1"];
 
 /// Maximum size of a response.
 const RESPONSE_MAX: usize = 4 << 20;
@@ -40,7 +34,11 @@ impl HttpsError {
 
 /// A client. Clones share its connections.
 #[derive(Clone, Debug)]
-pub struct HttpsClient(Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub struct HttpsClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    /// Hosts besides the same machine that need no TLS.
+    plain_hosts: &'static [&'static str],
+}
 
 impl HttpsClient {
     /// A client that trusts public certificate authorities, and those of `authorities` in PEM format.
@@ -62,7 +60,17 @@ impl HttpsClient {
             .https_or_http()
             .enable_http1()
             .build();
-        Ok(Self(Client::builder(TokioExecutor::new()).build(connector)))
+        Ok(Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            plain_hosts: &[],
+        })
+    }
+
+    /// The client, which also sends requests without TLS to these hosts.
+    #[must_use]
+    pub fn with_plain_hosts(mut self, hosts: &'static [&'static str]) -> Self {
+        self.plain_hosts = hosts;
+        self
     }
 
     /// Sends a request, without following redirects. `limit` is the time for the whole exchange.
@@ -75,15 +83,19 @@ impl HttpsClient {
         limit: Duration,
     ) -> Result<http::Response<Vec<u8>>, HttpsError> {
         let uri = request.uri();
-        let is_local = uri.host().is_some_and(|host| LOCAL.contains(&host));
-        if uri.scheme_str() != Some("https") && !is_local {
+        let is_plain = |host| LOCAL.contains(&host) || self.plain_hosts.contains(&host);
+        if uri.scheme_str() != Some("https") && !uri.host().is_some_and(is_plain) {
             return Err(HttpsError::new(format!(
                 "{uri} does not begin with https://"
             )));
         }
         let exchange = async {
             let request = request.map(|body| Full::new(Bytes::from(body)));
-            let response = self.0.request(request).await.map_err(HttpsError::new)?;
+            let response = self
+                .client
+                .request(request)
+                .await
+                .map_err(HttpsError::new)?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, RESPONSE_MAX).collect().await;
             let body = body.map_err(HttpsError)?.to_bytes().to_vec();
@@ -92,5 +104,21 @@ impl HttpsClient {
         // Without the limit, which can differ from call to call: a changed text would be reported again.
         let late = |_| HttpsError::new("the server has not answered in time");
         timeout(limit, exchange).await.map_err(late)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn other_hosts_need_tls() {
+        let client = HttpsClient::new(b"").unwrap();
+        for url in ["http://169.254.169.254/", "http://example.org/"] {
+            let request = http::Request::get(url).body(Vec::new()).unwrap();
+            let error = client.send(request, Duration::from_secs(1)).await;
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("does not begin with https"), "{error}");
+        }
     }
 }

@@ -8,7 +8,7 @@
 use crate::api::peerpod::{AwsId, PeerPodReason, names};
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
 use crate::controllers::peerpod::aws::config::AwsConfig;
-use crate::controllers::peerpod::aws::{Ec2, Found, ROUND_MAX, TERMINATE_MAX};
+use crate::controllers::peerpod::aws::{Ec2, Found, METADATA_HOSTS, ROUND_MAX, TERMINATE_MAX};
 use crate::controllers::peerpod::decide::{
     Answer, Decision, InstanceId, InstanceState, Read, decide,
 };
@@ -248,6 +248,7 @@ impl PeerPodController {
                     let message = format!("the setting caBundle cannot be used: {error}");
                     Failure::new(PeerPodReason::ConfigInvalid, message)
                 })?;
+                let https = https.with_plain_hosts(&METADATA_HOSTS);
                 let gate = Gate::new(https, self.cluster.leadership.clone());
                 (
                     config.clone(),

@@ -13,6 +13,9 @@ use reqsign_aws_v4::{
 use reqsign_core::{Context, FileRead, HttpSend, ProvideCredential, StaticEnv};
 use tokio_util::bytes::Bytes;
 
+/// Services of the node that give credentials, without TLS.
+pub const METADATA_HOSTS: [&str; 3] = ["169.254.169.254", "169.254.170.2", "169.254.170.23"];
+
 const TOKEN_FILE: &str = "AWS_WEB_IDENTITY_TOKEN_FILE";
 const CONTAINER: [&str; 2] = [
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",

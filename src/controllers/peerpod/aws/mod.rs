@@ -24,6 +24,7 @@ use reqsign_core::{Context, SignRequest};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
+pub use credentials::METADATA_HOSTS;
 pub use proof::Found;
 
 /// Maximum number of instances in one round of calls: the limit of the values of a filter.
