@@ -139,7 +139,7 @@ impl Pause {
         let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
         let pause = demanded
             .unwrap_or_else(|| first.saturating_mul(factor))
-            .min(longest);
+            .clamp(first, longest);
         self.failures = self.failures.saturating_add(1);
         (self.until, self.config) = (Some(now + pause), Some(config.clone()));
     }
@@ -181,13 +181,14 @@ impl PeerPodController {
                 Ok(ec2) => self.round(ec2, &jobs, &adaptor, cluster_uid).await,
                 Err(failure) => Err(failure),
             };
-            let failures = match &results {
-                Ok(results) => results.iter().filter_map(|it| it.as_ref().err()).collect(),
-                Err(failure) => vec![failure],
+            let of_provider = match &results {
+                Ok(results) => {
+                    let mut failures = results.iter().filter_map(|it| it.as_ref().err());
+                    failures.find(|failure| failure.is_of_provider())
+                }
+                // A call that all jobs need has failed.
+                Err(failure) => Some(failure),
             };
-            let of_provider = failures
-                .into_iter()
-                .find(|failure| failure.is_of_provider());
             self.metrics
                 .set_up(names::PROVIDER_AWS, of_provider.is_none());
             match of_provider {
@@ -463,7 +464,8 @@ impl PeerPodState {
                     (self.failures, self.absent_since) = (0, None);
                 }
                 if answer.state == InstanceState::Absent {
-                    self.absent_since.get_or_insert(now);
+                    let since = *self.absent_since.get_or_insert(now);
+                    self.absent = now.saturating_duration_since(since);
                 }
                 self.answered = Some(answered);
             }
@@ -541,10 +543,10 @@ mod tests {
         );
         assert_eq!(state.failures, 0);
         // Answers without the instance count at the same place only.
-        for (place, seconds, since) in [("a", 0, 0), ("a", 1, 0), ("b", 2, 2)] {
-            let at = |seconds| now + Duration::from_secs(seconds);
-            state.receive(Ok(answer(InstanceState::Absent, place)), at(seconds));
-            assert_eq!(state.absent_since, Some(at(since)));
+        for (place, seconds, absent) in [("a", 0, 0), ("a", 1, 1), ("b", 2, 0)] {
+            let at = now + Duration::from_secs(seconds);
+            state.receive(Ok(answer(InstanceState::Absent, place)), at);
+            assert_eq!(state.absent, Duration::from_secs(absent));
         }
     }
 
@@ -569,7 +571,10 @@ mod tests {
             pause.left(now + Duration::from_secs(60), &config("a")),
             None
         );
-        pause.begin(now, &config("a"), Some(Duration::from_secs(7)));
-        assert_eq!(pause.left(now, &config("a")), Some(Duration::from_secs(7)));
+        for (demanded, expected) in [(0, 5), (7, 7), (600, 60)] {
+            pause.begin(now, &config("a"), Some(Duration::from_secs(demanded)));
+            let expected = Some(Duration::from_secs(expected));
+            assert_eq!(pause.left(now, &config("a")), expected);
+        }
     }
 }

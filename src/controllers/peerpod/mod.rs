@@ -84,6 +84,8 @@ pub struct PeerPodState {
     answered: Option<(InstanceState, String)>,
     /// The first of the last answers of the provider, all of the same place and without the instance.
     absent_since: Option<Instant>,
+    /// Time between that answer and the last one.
+    absent: Duration,
     /// Whether this process has deleted the instance.
     has_deleted: bool,
     /// Whether this process has reported that a person has abandoned the instance.
@@ -265,15 +267,13 @@ impl PeerPodController {
 
     /// Takes the result of the last call. Returns the answer into `read`.
     fn take_result(&self, peerpod: &PeerPod, read: &mut Read) -> Option<Failure> {
-        let now = (self.cluster.instant)();
         let taken = self.states.with(&ObjectKey::of(peerpod), |state| {
             let is_same = state.uid == peerpod.metadata.uid;
             let result = state.result.take().filter(|_| is_same)?;
-            let since = state.absent_since;
-            Some((result, since))
+            Some((result, state.absent))
         });
-        let (result, since) = taken.flatten()?;
-        read.absent = since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        let (result, absent) = taken.flatten()?;
+        read.absent = absent;
         match result {
             Ok(answer) => {
                 read.answer = Some(answer);

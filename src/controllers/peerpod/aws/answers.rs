@@ -237,7 +237,7 @@ fn reason(code: &str, status: u16) -> PeerPodReason {
         | (_, 401) => PeerPodReason::CredentialsRejected,
         ("OperationNotPermitted", _) => PeerPodReason::InstanceProtected,
         ("IncorrectInstanceState" | "IncorrectState", _) => PeerPodReason::Deleting,
-        ("UnauthorizedOperation" | "AccessDenied", _) | (_, 403) => PeerPodReason::PermissionDenied,
+        ("UnauthorizedOperation" | "AccessDenied", _) => PeerPodReason::PermissionDenied,
         (_, 500..) => PeerPodReason::ProviderUnreachable,
         _ => PeerPodReason::DeletionFailed,
     }

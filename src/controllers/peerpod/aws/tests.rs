@@ -518,6 +518,7 @@ async fn each_fault_has_its_reason_and_none_is_an_answer_without_the_instance() 
             false,
         ),
         (answer(400, "Other"), PeerPodReason::DeletionFailed, false),
+        (answer(403, "Other"), PeerPodReason::DeletionFailed, false),
     ] {
         let (mut ec2, _) = service(&[("DescribeInstances", says)]).await;
         let failure = found(&mut ec2, ID).await.unwrap_err();
