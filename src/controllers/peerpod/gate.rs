@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 /// Time for one call. It also ends with the leadership.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client that sends a request only while this process leads. The check is the last step before the request is sent, so that a process that
-/// was suspended sends nothing when it resumes.
+/// A client that sends a request only while this process leads. The check is immediately before the request. A process that is suspended after
+/// it, or that has to open a connection first, can still send the request after the end of its leadership.
 #[derive(Clone, Debug)]
 pub struct Gate {
     https: HttpsClient,

@@ -1,7 +1,7 @@
 //! (client) The provider `aws`: instances of EC2, by its Query API.
 //!
 //! An answer about an instance comes from three lists: of instances by their identifier, of elastic addresses and of network interfaces by the
-//! name that the adaptor gives them. All three are read again immediately before anything is deleted.
+//! name that the adaptor gives them. All three are read again in each round of calls that deletes.
 
 mod answers;
 pub mod config;
