@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use support::web::{Reply, Web};
+use support::web::{Reply, Request, Web};
 
 const MIB: usize = 1 << 20;
 
@@ -40,7 +40,7 @@ impl Import {
         assert!(made.unwrap().success());
         let mut image = fs::read(fixture.path("image.qcow2")).unwrap();
         change(&mut image);
-        let reply = move |request: &support::web::Request| Reply::image(request, &image, "\"one\"");
+        let reply = move |request: &Request| Reply::image(request, &image, "\"one\"");
         let web = fixture.network.enter(|| Web::start(reply));
         let to = "/tmp/disk/disk.img";
         Self { fixture, web, to }
@@ -65,8 +65,24 @@ impl Import {
         device
     }
 
-    fn device(&self) -> Vec<u8> {
-        fs::read(self.fixture.path("device")).unwrap()
+    /// Serves other responses.
+    fn serve(&mut self, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) {
+        self.web = self.fixture.network.enter(|| Web::start(reply));
+    }
+
+    /// That file, compressed by a program of the runner's image.
+    fn packed(&self, program: &str, file: &str) -> Vec<u8> {
+        let mut pack = self.fixture.image_program(&format!("/usr/bin/{program}"));
+        let packed = pack.args(["-c", &format!("/tmp/{file}")]).output().unwrap();
+        assert!(packed.status.success(), "{packed:?}");
+        packed.stdout
+    }
+
+    /// The contents of the disk.
+    fn disk(&self) -> Vec<u8> {
+        let is_device = self.to == "/tmp/system-disk";
+        let file = if is_device { "device" } else { "disk/disk.img" };
+        fs::read(self.fixture.path(file)).unwrap()
     }
 
     fn start(&self) -> Child {
@@ -124,6 +140,13 @@ fn content() -> Vec<u8> {
     let mut content: Vec<u8> = numbers.take(8 * MIB).collect();
     content[2 * MIB..4 * MIB].fill(0);
     content
+}
+
+/// 64 MiB of zeros behind a boot sector, which are some KiB when they are compressed.
+fn zeros() -> Vec<u8> {
+    let mut zeros = vec![0; 64 * MIB];
+    zeros[510..512].copy_from_slice(&[0x55, 0xaa]);
+    zeros
 }
 
 #[test]
@@ -240,7 +263,7 @@ fn a_device_gets_the_disk_of_the_image_and_zeros_behind_it() {
         );
         assert_eq!(outcome["bytes"], 8 * MIB, "{outcome}");
         assert!(progress.contains("Conversion"), "{progress}");
-        let device = import.device();
+        let device = import.disk();
         assert!(device[..8 * MIB] == content(), "{options:?}");
         let file = &device[8 * MIB..][..MIB];
         assert!(file.iter().all(|byte| *byte == 0));
@@ -260,7 +283,7 @@ fn a_device_gets_the_disk_of_the_image_and_zeros_behind_it() {
 fn a_device_without_space_for_the_disk_and_the_file_is_not_changed() {
     let mut import = Import::of(&content(), &[], |_| {});
     let _device = import.onto_device(12);
-    let before = import.device();
+    let before = import.disk();
     let (code, outcome, _) = import.import();
     assert_eq!(
         (code, &outcome["reason"]),
@@ -270,15 +293,12 @@ fn a_device_without_space_for_the_disk_and_the_file_is_not_changed() {
     // 8 MiB of the disk; 6 MiB of data and the metadata of the file.
     let message = outcome["message"].as_str().unwrap();
     assert!(message.contains("use a PVC of at least 15Mi"), "{message}");
-    assert!(import.device() == before);
+    assert!(import.disk() == before);
     // Another image fits.
-    import.web = import
-        .fixture
-        .network
-        .enter(|| Web::start(|_| Reply::new(200, &[], b"<html>".to_vec())));
+    import.serve(|_| Reply::new(200, &[], b"<html>".to_vec()));
     let (_, outcome, _) = import.import();
     assert_eq!(outcome["reason"], "FormatNotSupported", "{outcome}");
-    assert!(import.device() == before);
+    assert!(import.disk() == before);
 }
 
 #[test]
@@ -307,11 +327,10 @@ fn an_importer_that_is_killed_again_and_again_fills_the_disk() {
         }
         let (code, outcome, _) = import.import();
         assert_eq!(code, Some(0), "{outcome}");
-        let disk = match is_device {
-            true => import.device(),
-            false => fs::read(import.fixture.path("disk/disk.img")).unwrap(),
-        };
-        assert!(disk[..content.len()] == content, "device: {is_device}");
+        assert!(
+            import.disk()[..content.len()] == content,
+            "device: {is_device}"
+        );
     }
 }
 
@@ -327,25 +346,14 @@ fn a_compressed_image_is_unpacked_by_the_programs_of_the_runner() {
                 true => "image.qcow2",
                 false => "raw",
             };
-            let mut pack = import.fixture.image_program(&format!("/usr/bin/{program}"));
-            let packed = pack
-                .args(["-c", &format!("/tmp/{plain}")])
-                .output()
-                .unwrap();
-            assert!(packed.status.success(), "{packed:?}");
-            let packed = packed.stdout;
-            let reply =
-                move |request: &support::web::Request| Reply::image(request, &packed, "\"packed\"");
-            import.web = import.fixture.network.enter(|| Web::start(reply));
+            let packed = import.packed(program, plain);
+            import.serve(move |request| Reply::image(request, &packed, "\"packed\""));
             let _device = is_device.then(|| import.onto_device(24));
             let (code, outcome, progress) = import.import();
             assert_eq!(code, Some(0), "{program}: {outcome}");
             assert_eq!(outcome["bytes"], 8 * MIB, "{program}: {outcome}");
             assert!(progress.contains("Conversion"), "{progress}");
-            let disk = match is_device {
-                true => import.device(),
-                false => fs::read(import.fixture.path("disk/disk.img")).unwrap(),
-            };
+            let disk = import.disk();
             let expected = match is_qcow2 {
                 true => content(),
                 false => raw,
@@ -366,18 +374,13 @@ fn a_compressed_image_is_unpacked_by_the_programs_of_the_runner() {
 
 #[test]
 fn an_unpacked_image_that_does_not_fit_is_refused() {
-    // 64 MiB of zeros behind a boot sector are some KiB.
     let mut import = Import::of(&content(), &[], |_| {});
-    let mut raw = vec![0; 64 * MIB];
-    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
-    fs::write(import.fixture.path("raw"), raw).unwrap();
-    let mut pack = import.fixture.image_program("/usr/bin/xz");
-    let packed = pack.args(["-c", "/tmp/raw"]).output().unwrap().stdout;
+    fs::write(import.fixture.path("raw"), zeros()).unwrap();
+    let packed = import.packed("xz", "raw");
     let damaged = [&packed[..packed.len() / 2], &[0xff; 64]].concat();
     for (bytes, reason) in [(packed, "TooLarge"), (damaged, "ImageRefused")] {
         let mib = if reason == "TooLarge" { 20 } else { 80 };
-        let reply = move |request: &support::web::Request| Reply::image(request, &bytes, reason);
-        import.web = import.fixture.network.enter(|| Web::start(reply));
+        import.serve(move |request| Reply::image(request, &bytes, reason));
         let _device = import.onto_device(mib);
         let (_, outcome, _) = import.import();
         assert_eq!(outcome["reason"], reason, "{outcome}");
@@ -389,18 +392,17 @@ fn an_unpacked_image_that_does_not_fit_is_refused() {
 fn a_download_for_another_format_is_not_resumed() {
     let mut import = Import::of(&content(), &[], |_| {});
     let image = fs::read(import.fixture.path("image.qcow2")).unwrap();
-    let reply = move |request: &support::web::Request| Reply {
+    import.serve(move |request| Reply {
         stall: (request.n == 0).then_some(3 * MIB),
         ..Reply::image(request, &image, "\"one\"")
-    };
-    import.web = import.fixture.network.enter(|| Web::start(reply));
+    });
     let _device = import.onto_device(20);
     let (_, outcome, _) = import.end(import.start_with(&["--format=raw", "--deadline=2"]));
     assert_eq!(outcome["reason"], "DeadlineExceeded", "{outcome}");
     // The raw image would begin where the disk begins.
     let (_, outcome, _) = import.import();
     assert_eq!(outcome["reason"], "Fetched", "{outcome}");
-    assert!(import.device()[..8 * MIB] == content());
+    assert!(import.disk()[..8 * MIB] == content());
 }
 
 #[test]
@@ -408,13 +410,9 @@ fn an_unpacked_disk_larger_than_its_volume_is_refused() {
     let mut import = Import::of(&content(), &[], |_| {});
     let _volume = SmallVolume::of(&import.fixture, "small", 24);
     import.to = "/tmp/small/disk.img";
-    let mut raw = vec![0; 64 * MIB];
-    raw[510..512].copy_from_slice(&[0x55, 0xaa]);
-    fs::write(import.fixture.path("raw"), raw).unwrap();
-    let mut pack = import.fixture.image_program("/usr/bin/gzip");
-    let packed = pack.args(["-c", "/tmp/raw"]).output().unwrap().stdout;
-    let reply = move |request: &support::web::Request| Reply::image(request, &packed, "\"one\"");
-    import.web = import.fixture.network.enter(|| Web::start(reply));
+    fs::write(import.fixture.path("raw"), zeros()).unwrap();
+    let packed = import.packed("gzip", "raw");
+    import.serve(move |request| Reply::image(request, &packed, "\"one\""));
     let (_, outcome, _) = import.import();
     assert_eq!(outcome["reason"], "TooLarge", "{outcome}");
 }

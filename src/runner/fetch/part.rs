@@ -66,7 +66,7 @@ pub struct Device {
 }
 
 /// The position of the image on a device, by its first bytes.
-type Place = dyn Fn(Header<'_>) -> Result<u64, Problem> + Send + Sync;
+type Place = dyn Fn(&Header<'_>) -> Result<u64, Problem> + Send + Sync;
 
 /// What decides the position of an image on a device.
 pub struct Header<'a> {
@@ -327,7 +327,7 @@ impl Part {
             device: area.size,
         };
         // Without a position, the bytes are not on the device.
-        self.record.offset = (area.device.place)(header)?;
+        self.record.offset = (area.device.place)(&header)?;
         let bytes = area.header.take().unwrap_or_default();
         let sought = self.file.seek(SeekFrom::Start(self.record.offset));
         sought.map_err(|error| self.write_error(&error))?;

@@ -22,7 +22,6 @@ use rustix::fs::FallocateFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -63,20 +62,21 @@ impl DeviceFiles {
 
     /// Whether the device has only zeros where disks have partition tables and file systems.
     pub fn is_blank(&self) -> Result<bool, Problem> {
-        let is_blank = || {
+        let last = self.size()?.saturating_sub(MIB);
+        let is_zero = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
+        Ok(is_zero(self.read(0, MIB)?) && is_zero(self.read(last, MIB)?))
+    }
+
+    /// The bytes from this position, at most to the end of the device.
+    fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Problem> {
+        let read = || {
             let mut device = File::open(&self.device)?;
-            let size = device.seek(SeekFrom::End(0))?;
-            let has_zeros = |at: u64| {
-                device.try_clone().and_then(|mut device| {
-                    device.seek(SeekFrom::Start(at))?;
-                    let mut bytes = Vec::new();
-                    device.take(MIB).read_to_end(&mut bytes)?;
-                    Ok(bytes.iter().all(|byte| *byte == 0))
-                })
-            };
-            Ok(has_zeros(0)? && has_zeros(size.saturating_sub(MIB))?)
+            device.seek(SeekFrom::Start(offset))?;
+            let mut bytes = Vec::new();
+            device.take(length).read_to_end(&mut bytes)?;
+            Ok(bytes)
         };
-        is_blank().map_err(|error| self.failure(&error))
+        read().map_err(|error| self.failure(&error))
     }
 
     /// Removes the metadata of downloads, except those of this one with `retain_own`.
@@ -105,7 +105,8 @@ impl DeviceFiles {
     pub async fn fill(
         &self,
         target: &ImportTarget,
-        (arguments, format): (fetch::Arguments, Option<Format>),
+        arguments: fetch::Arguments,
+        format: Option<Format>,
         policy: AddressPolicy,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
@@ -203,19 +204,14 @@ impl DeviceFiles {
             path: self.device.clone(),
             metadata: self.data.join(format!("{}{ending}", self.name)),
             header_length: HEADER_LENGTH,
-            place: Arc::new(move |header| place(&header)),
+            place: Arc::new(place),
             end,
         })
     }
 
     /// The first bytes of the image with this position.
     fn header(&self, offset: u64) -> Result<Vec<u8>, Problem> {
-        let mut header = vec![0; HEADER_LENGTH];
-        let device = File::open(&self.device);
-        let read = device.and_then(|device| device.read_at(&mut header, offset));
-        let length = read.map_err(|error| self.failure(&error))?;
-        header.truncate(length);
-        Ok(header)
+        self.read(offset, u64::try_from(HEADER_LENGTH).unwrap_or(u64::MAX))
     }
 
     fn failure(&self, error: &io::Error) -> Problem {

@@ -98,7 +98,7 @@ async fn locked_import(
     let claim = pod.claims.get(&disk.display().to_string()).cloned();
     let target = ImportTarget { data, disk, claim };
     let disk = Disk::of(&target, &fetch, format);
-    let result = match decide(&target, pod, &disk).await? {
+    Ok(match decide(&target, pod, &disk).await? {
         ImportDecision::AlreadyThere => {
             tracing::info!(
                 "the disk {} has contents, so nothing is imported",
@@ -113,7 +113,7 @@ async fn locked_import(
         lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
             return Err(problem_of(target.lost(lost)));
         }
-        ImportDecision::Import => match disk.fill(&target, (fetch, format), policy, part).await {
+        ImportDecision::Import => match disk.fill(&target, fetch, format, policy, part).await {
             Ok(bytes) => {
                 record(&target, |target| target.record_import(true)).await?;
                 (FetchReason::Fetched, bytes)
@@ -123,8 +123,7 @@ async fn locked_import(
                 return Err(problem);
             }
         },
-    };
-    Ok(result)
+    })
 }
 
 /// The files or the device of a disk.
@@ -177,18 +176,19 @@ impl Disk {
     async fn fill(
         &self,
         target: &ImportTarget,
-        (arguments, format): (fetch::Arguments, Option<Format>),
+        arguments: fetch::Arguments,
+        format: Option<Format>,
         policy: AddressPolicy,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
         match self {
             Self::File(files) => {
                 record(target, |target| target.record_import(false)).await?;
-                fill_file(files, (arguments, format), policy, part).await
+                fill_file(files, arguments, format, policy, part).await
             }
             Self::Device(device) => {
                 device.remove_metadata(true)?;
-                device.fill(target, (arguments, format), policy, part).await
+                device.fill(target, arguments, format, policy, part).await
             }
         }
     }
@@ -240,7 +240,8 @@ async fn record(
 
 async fn fill_file(
     files: &DiskFiles,
-    (arguments, format): (fetch::Arguments, Option<Format>),
+    arguments: fetch::Arguments,
+    format: Option<Format>,
     policy: AddressPolicy,
     part: &OnceLock<SharedPart>,
 ) -> Result<u64, Problem> {

@@ -73,10 +73,9 @@ fn container(
     settings: &settings::Reconciler,
 ) -> Container {
     let fetch = &settings.image_repository.fetch;
-    let request = fetch_request(&remote.url, remote.path(), fetch);
     let request = Request {
         checksum: remote.sha256.clone().map(Checksum::Sha256),
-        ..request
+        ..fetch_request(&remote.url, remote.path(), fetch)
     };
     let arguments = request.arguments();
     Container {

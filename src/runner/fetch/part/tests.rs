@@ -115,7 +115,7 @@ fn a_link_or_a_folder_is_not_written_to() {
 
 /// A file in place of a device, whose image has a header of 4 bytes: the position, in units of 4 bytes.
 fn device(path: &Path, metadata: PathBuf) -> Destination {
-    let place = |header: Header<'_>| match header.bytes.first() {
+    let place = |header: &Header<'_>| match header.bytes.first() {
         Some(b'!') => Err(Problem::new(FetchReason::FormatNotSupported, "no image")),
         first => Ok(4 * u64::from(*first.unwrap())),
     };
