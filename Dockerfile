@@ -1,8 +1,9 @@
-# The three images of this project:
+# The four images of this project:
 #
 #   podman build --target operator      -t localhost/vm-operator:0.2.0 .
 #   podman build --target runner        -t localhost/vm-runner:0.2.0 .
 #   podman build --target load-balancer -t localhost/vm-load-balancer:0.2.0 .
+#   podman build --target jump-host     -t localhost/vm-jump-host:0.2.0 .
 #
 # The first stage compiles both programs. Where they exist already, a directory that holds vm-operator and vm-runner takes
 # its place: --build-context build=<directory> (tests/cluster/images does so); the compiler's image is then never pulled.
@@ -132,3 +133,47 @@ USER 65534:65534
 STOPSIGNAL SIGUSR1
 ENTRYPOINT ["haproxy"]
 CMD ["-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
+
+
+FROM docker.io/library/debian:trixie-slim AS openssh
+RUN apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends bash ca-certificates curl jq openssh-client openssh-server
+# Server and client of OpenSSH, a shell for the users, and the programs of the command `host`, which the controller adds. The group tty is
+# missing, because sshd would have to give terminals to it, which needs root.
+RUN set -eu; \
+    programs="/usr/sbin/sshd /usr/lib/openssh/sshd-session /usr/lib/openssh/sshd-auth /usr/bin/ssh /usr/bin/ssh-keygen \
+        /usr/bin/bash /usr/bin/cat /usr/bin/curl /usr/bin/id /usr/bin/jq /usr/bin/ls /usr/bin/mv /usr/bin/rm /usr/bin/sleep"; \
+    libraries=$(for p in $programs; do ldd "$p"; done | sed -n 's|^.* => /lib/\(.*\) (.*|/usr/lib/\1|p; s|^.* => \(/usr/.*\) (.*|\1|p' | sort -u); \
+    mkdir -p /image; cd /image; \
+    mkdir -p dev etc/ssh/sshd_config.d home/ubuntu/.ssh opt proc run/sshd sys usr/bin usr/lib64 usr/sbin var/lib/dpkg/status.d; \
+    mkdir -m 1777 tmp; \
+    for d in bin lib lib64 sbin; do ln -s usr/$d $d; done; \
+    cp -L --preserve=mode,timestamps --parents $programs $libraries /usr/lib64/ld-linux-x86-64.so.2 /etc/ssl/certs/ca-certificates.crt \
+        /usr/share/terminfo/l/linux /usr/share/terminfo/s/screen* /usr/share/terminfo/t/tmux* /usr/share/terminfo/v/vt100 /usr/share/terminfo/x/xterm* .; \
+    ln -s bash usr/bin/sh; \
+    printf '%s\n' root:x:0:0:root:/:/nonexistent ubuntu:x:1000:1000:ubuntu:/home/ubuntu:/bin/bash \
+        sshd:x:100:65534:sshd:/run/sshd:/nonexistent nobody:x:65534:65534:nobody:/:/nonexistent > etc/passwd; \
+    printf '%s\n' root:x:0: ubuntu:x:1000: nogroup:x:65534: > etc/group; \
+    # The clients of a node port can have the same address, that of a node.
+    echo 'PerSourcePenalties no' > etc/ssh/sshd_config.d/vm-jump-host.conf; \
+    packages=$(find usr -type f | while read -r f; do dpkg-query -S "/$f" || dpkg-query -S "$(readlink -f "/$f")" || dpkg-query -S "/${f#usr/}"; done 2>/dev/null | cut -d: -f1 | sort -u); \
+    for p in $packages ca-certificates; do \
+        dpkg-query -s "$p" > "var/lib/dpkg/status.d/$p"; \
+        cp -L --parents "/usr/share/doc/$p/copyright" .; \
+    done; \
+    for p in $programs; do chroot . /usr/lib64/ld-linux-x86-64.so.2 --list "$p" > /dev/null; done
+
+
+FROM scratch AS jump-host
+ARG VERSION=0.2.0
+LABEL org.opencontainers.image.title="vm-jump-host" \
+      org.opencontainers.image.description="OpenSSH for the hosts of a SIPCluster" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="BSD-2-Clause AND GPL-3.0-or-later AND MIT"
+ENV PATH=/usr/sbin:/usr/bin
+COPY --from=openssh /image /
+ARG REVISION=unknown
+LABEL org.opencontainers.image.revision="${REVISION}"
+USER 1000:1000
+ENTRYPOINT ["/usr/sbin/sshd"]
+CMD ["-D", "-e"]

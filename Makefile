@@ -88,6 +88,7 @@ install: ## Install the Debian packages that all of this needs, where missing
 	@tests/tools install
 	@tests/web/pages install
 	@release/registry install
+	@tests/libvirt install
 release: ## Write a release to dist/: images, manifests, charts, licences, sums (REGISTRY, NAMESPACE, SIGNING_KEY)
 	@tests/cluster/images install
 	@release/make

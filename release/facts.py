@@ -13,12 +13,12 @@ def documents(path):
     return [it for it in yaml.safe_load_all(pathlib.Path(path).read_text()) if it]
 
 
-def of_kind(objects, kind):
-    return [it for it in objects if it["kind"] == kind]
+def of_kind(objects, *kinds):
+    return [it for it in objects if it["kind"] in kinds]
 
 
 def configuration(objects):
-    (config_map,) = of_kind(objects, "ConfigMap")
+    (config_map,) = [it for it in of_kind(objects, "ConfigMap") if it["metadata"]["name"] == "vm-operator"]
     return yaml.safe_load(config_map["data"]["config.yaml"])["/Manager"]["/Controller"]["/Reconciler"]
 
 
@@ -35,7 +35,7 @@ def normal(it):
     """An object without differences that have no effect: the text of the configuration, and the annotation for Helm."""
     it = json.loads(json.dumps(it))
     if it["kind"] == "ConfigMap":
-        it["data"] = {name: yaml.safe_load(text) for name, text in it["data"].items()}
+        it["data"] = {name: yaml.safe_load(text) for name, text in it.get("data", {}).items()}
     if it["kind"] == "CustomResourceDefinition":
         it["metadata"].pop("annotations", None)
     return it
@@ -67,12 +67,17 @@ def same_but_namespace(expected, found):
 
 
 def images(path, registry, version):
-    """All images of the registry, and the runner's in the configuration."""
+    """All images of the registry, also those in the configuration."""
     objects = documents(path)
     for it in of_kind(objects, "Deployment") + of_kind(objects, "DaemonSet"):
         assert container(it)["image"] == f"{registry}/vm-operator:{version}", container(it)["image"]
-    if [it for it in of_kind(objects, "ConfigMap") if it["metadata"]["name"] == "vm-operator"]:
+    config_maps = {it["metadata"]["name"]: it for it in of_kind(objects, "ConfigMap")}
+    if "vm-operator" in config_maps:
         assert configuration(objects)["runnerImage"]["source"] == f"{registry}/vm-runner:{version}", configuration(objects)
+    if "vm-operator-sip" in config_maps:
+        config = yaml.safe_load(config_maps["vm-operator-sip"]["data"]["config.yaml"])["sip"]
+        names = {"loadBalancer": "vm-load-balancer", "jumpHost": "vm-jump-host"}
+        assert config["images"] == {key: f"{registry}/{name}:{version}" for key, name in names.items()}, config
     return objects
 
 
@@ -85,6 +90,12 @@ def manifests(dist, registry, version):
     kinds = {"ConfigMap", "Deployment", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
     assert kinds == {it["kind"] for it in web}
     assert not [it for it in web if "namespace" in it["metadata"]]
+    sip = images(dist / "sip.yaml", registry, version)
+    assert not [it for it in sip if "namespace" in it["metadata"] or it["kind"].startswith("Cluster")]
+    peerpod = images(dist / "peerpod.yaml", registry, version)
+    assert {it["metadata"].get("namespace") for it in peerpod} == {None, "confidential-containers-system"}
+    for name in ("sip", "peerpod"):
+        assert [it["kind"] for it in documents(dist / f"{name}-crds.yaml")] == ["CustomResourceDefinition"]
     cluster = images(dist / "cluster.yaml", registry, version)
     assert {it["metadata"].get("namespace") for it in cluster} == {None, "kube-system"}
     definitions = documents(dist / "crds.yaml")
@@ -98,7 +109,7 @@ def manifests(dist, registry, version):
 
 def licences(dist):
     dist = pathlib.Path(dist)
-    boms = [json.loads((dist / f"vm-{half}.cdx.json").read_text())["components"] for half in ("operator", "runner")]
+    boms = [json.loads(path.read_text())["components"] for path in dist.glob("*.cdx.json")]
     parts = {it["bom-ref"]: it for bom in boms for it in bom}.values()
     without = [it["name"] for it in parts if not it.get("licenses") and it["name"] != "vm-operator"]
     assert not without, f"without licences: {without}"
@@ -110,7 +121,7 @@ def licences(dist):
         assert text in notices, text
     sources = (dist / "SOURCES.md").read_text()
     versions = {it["name"]: it["version"] for it in parts}
-    for name in ("qemu-system-x86", "libc6", "libc6-dev", "libglib2.0-0t64"):
+    for name in ("qemu-system-x86", "libc6", "libc6-dev", "libglib2.0-0t64", "haproxy"):
         assert f"| {name} | {versions[name]} | [" in sources, name
     ids = {it["name"]: [licence["license"].get("id") for licence in it["licenses"] if "license" in licence] for it in parts}
     assert "GPL-2.0-only" in ids["qemu-system-x86"] and "LGPL-2.1-or-later" in ids["libc6"], ids
@@ -128,6 +139,41 @@ def values(path):
     assert config["accelerator"]["kvmResource"] == "vmoperator.jdrupes.org/kvm-if-present", "the shipped keys stay"
 
 
+def controller_values(path):
+    """Labels and annotations for the identity of a workload, Roles of the named namespaces, names of the adaptor's objects."""
+    objects = documents(path)
+    assert {it["metadata"].get("namespace") for it in objects} == {None, "coco", "team-a", "team-b"}
+    (deployment,) = of_kind(objects, "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert labels == {**deployment["spec"]["selector"]["matchLabels"], "azure.workload.identity/use": "true"}, labels
+    (account,) = of_kind(objects, "ServiceAccount")
+    assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": "arn"}
+    roles = {it["metadata"].get("namespace"): it for it in of_kind(objects, "Role")}
+    assert roles.keys() == {"coco", "team-a", "team-b"}
+    assert ["other"] in [it.get("resourceNames") for it in roles["coco"]["rules"]]
+    subjects = [it["subjects"][0]["namespace"] for it in of_kind(objects, "RoleBinding", "ClusterRoleBinding")]
+    assert subjects == ["coco"] * 4, subjects
+    (config_map,) = of_kind(objects, "ConfigMap")
+    assert yaml.safe_load(config_map["data"]["config.yaml"])["configMap"] == "other"
+    assert len(of_kind(objects, "CustomResourceDefinition")) == 1
+
+
+def host_namespaces(path):
+    """Roles in the namespaces with hosts of SIPClusters, for the account of the controller."""
+    objects = documents(path)
+    (role,) = [it for it in of_kind(objects, "Role") if it["metadata"]["namespace"] == "racks"]
+    assert [it["verbs"] for it in role["rules"]] == [["list", "watch", "get", "patch"], ["list", "watch"]], role["rules"]
+    subjects = [it["subjects"][0]["namespace"] for it in of_kind(objects, "RoleBinding")]
+    assert subjects == ["tenants"] * 2, subjects
+
+
+def with_console(path):
+    objects = documents(path)
+    assert [container(it)["args"][0] for it in of_kind(objects, "Deployment")] == ["run", "web"]
+    (ingress,) = of_kind(objects, "Ingress")
+    assert ingress["spec"]["rules"][0]["host"] == "vms.example.org" == ingress["spec"]["tls"][0]["hosts"][0]
+
+
 def without_plugin(path):
     objects = documents(path)
     assert not [it for it in objects if it["metadata"]["name"] == "vm-device-plugin"]
@@ -139,5 +185,5 @@ def kept(path):
     assert definitions and all(it["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep" for it in definitions)
 
 
-CLAIMS = (same, same_but_namespace, images, manifests, licences, values, without_plugin, kept)
+CLAIMS = (same, same_but_namespace, images, manifests, licences, values, controller_values, host_namespaces, with_console, without_plugin, kept)
 {claim.__name__.replace("_", "-"): claim for claim in CLAIMS}[sys.argv[1]](*sys.argv[2:])

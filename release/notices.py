@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the licence texts and the offer of sources: `release/notices.py DIST`.
 
-DIST has vm-operator.cdx.json and vm-runner.cdx.json, and gets THIRD-PARTY-NOTICES and SOURCES.md. The texts of the crates are in
+DIST has the list of parts of each image, and gets THIRD-PARTY-NOTICES and SOURCES.md. The texts of the crates are in
 their sources, which cargo has downloaded; those of Rust's standard library are in the tool chain, and those of Debian in
 /usr/share.
 """
@@ -19,8 +19,8 @@ RULE = "=" * 100
 LICENCE_FILE = re.compile(r"(licen[cs]e|copying|copyright|notice|unlicense|authors)", re.I)
 
 
-def parts(dist, half):
-    return json.loads((dist / f"vm-{half}.cdx.json").read_text())["components"]
+def parts(dist, image):
+    return json.loads((dist / f"vm-{image}.cdx.json").read_text())["components"]
 
 
 def licences(part):
@@ -104,16 +104,16 @@ def write_notices(dist):
         if not path.is_symlink():
             sections.append((f"{path}, which the copyright files of Debian packages name", path.read_text(errors="replace").strip()))
     head = (
-        "Licences of third-party components in the images vm-operator and vm-runner\n\n"
-        "vm-operator itself: Apache License 2.0, file LICENSE. The image vm-runner contains Debian packages. The copyright file of\n"
-        "each is in the image, at /usr/share/doc/<PACKAGE>/copyright."
+        "Licences of third-party components in the images of vm-operator\n\n"
+        "vm-operator itself: Apache License 2.0, file LICENSE. Images other than vm-operator contain Debian packages. The copyright\n"
+        "file of each is in the image, at /usr/share/doc/<PACKAGE>/copyright."
     )
     (dist / "THIRD-PARTY-NOTICES").write_text("\n\n".join([head] + [f"{RULE}\n{title}\n{RULE}\n\n{text}" for title, text in sections]) + "\n")
 
 
 SOURCES = """# Sources
 
-The images `vm-operator` and `vm-runner` contain programs of other projects under the GNU licences GPL, LGPL and AGPL, and under
+The images of vm-operator contain programs of other projects under the GNU licences GPL, LGPL and AGPL, and under
 similar licences. The publisher of these images offers their complete corresponding sources to anyone who has received the images: on
 request, for at least three years after the last delivery of this version, and for no more than the cost of the delivery. The address for
 requests is that of the publisher. Publishers of own builds of these images make the same offer in their own name.
@@ -121,7 +121,7 @@ requests is that of the publisher. Publishers of own builds of these images make
 The sources are also in Debian's archive of all versions, at the links below, with Debian's changes and build scripts.
 
 The sources of vm-operator itself are in its repository, at the commit in the label `org.opencontainers.image.revision`
-of both images. With them, both programs can be linked again with a changed glibc: `cargo build --release`.
+of each image. With them, both programs can be linked again with a changed glibc: `cargo build --release`.
 
 """
 TABLE = "| package | version | source package | licences |\n|---|---|---|---|\n"
@@ -140,9 +140,11 @@ def is_offered(part):
 
 def write_sources(dist):
     linked = [it for it in parts(dist, "operator") if is_offered(it)]
-    runner = [it for it in parts(dist, "runner") if is_offered(it) and it not in linked]
     text = SOURCES + "## Linked statically into both programs\n\n" + TABLE + "".join(map(source_row, linked))
-    text += "\n## Packages of the image vm-runner\n\n" + TABLE + "".join(map(source_row, runner))
+    for path in sorted(it for it in dist.glob("vm-*.cdx.json") if it.name != "vm-operator.cdx.json"):
+        image = path.name.removesuffix(".cdx.json")
+        rows = [source_row(it) for it in parts(dist, image.removeprefix("vm-")) if is_offered(it) and it not in linked]
+        text += f"\n## Packages of the image {image}\n\n" + TABLE + "".join(rows)
     (dist / "SOURCES.md").write_text(text)
 
 

@@ -64,15 +64,22 @@ lint_workflows() {
 # In one command, because cargo locks target/ only until everything is compiled: the part lint waits for that.
 part_unit() { need_rust; cargo_test --no-fail-fast "${CHECK_TARGETS[@]}" -- --skip simulated::; }
 
-# In the tier check, the last commit selects a third of the cases, so that another commit runs others.
+# The last commit selects a third of the cases, so that another commit runs others: of all controllers in the tier check, otherwise of the two
+# with the most cases. The part seeds runs all.
 part_simulated() {
     need_rust
-    local tree
-    if [[ ${TIER:-} == check ]] && tree=$(git rev-parse --quiet --verify 'HEAD^{tree}'); then
-        export FAULTS_SAMPLE=${FAULTS_SAMPLE:-$tree}
+    local tree failed=0 large=(of_sip_clusters to_ec2)
+    tree=${FAULTS_SAMPLE:-$(git rev-parse --quiet --verify 'HEAD^{tree}' || true)}
+    if [[ ${TIER:-} == check && -n $tree ]]; then
+        FAULTS_SAMPLE=$tree simulated || failed=1
+    else
+        simulated "${large[@]/#/--skip=}" || failed=1
+        FAULTS_SAMPLE=${tree:-all} cargo_test --test check -- "${large[@]}" --test-threads 1 --nocapture || failed=1
     fi
-    cargo_test --test check -- simulated:: --test-threads 1 --nocapture
+    return "$failed"
 }
+
+simulated() { cargo_test --test check -- simulated:: "$@" --test-threads 1 --nocapture; }
 
 # --- tier test --------------------------------------------------------------------
 
@@ -242,6 +249,17 @@ part_demo_registry() { with_everything demo_registry; }
 demo_registry() {
     "$CLUSTER" load "$REPO"/.cache/images/vm-{operator,runner}.tar
     "$REPO/tests/cluster/demo-selftest" registry
+}
+
+part_demo_controllers() { with_everything demo_controllers; }
+
+# The demos check each step that they show.
+demo_controllers() {
+    local demo
+    for demo in sip peerpod; do
+        DEMO=$demo "$REPO/tests/cluster/demo" up
+        DEMO=$demo "$REPO/tests/cluster/demo" down
+    done
 }
 
 part_release_build() { need_rust; "$REPO/tests/release" selftest; }

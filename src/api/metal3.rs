@@ -31,6 +31,20 @@ pub struct BareMetalHostSpec {
     pub consumer_ref: Option<ObjectReference>,
     /// The Secret with the network data of the host.
     pub network_data: Option<SecretReference>,
+    /// The management controller.
+    pub bmc: Option<BmcDetails>,
+}
+
+/// The management controller (BMC) of a host.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BmcDetails {
+    /// URL with the protocol as its scheme, for example `redfish-virtualmedia://10.0.0.1/redfish/v1/Systems/1`.
+    pub address: String,
+    /// The Secret with `username` and `password`.
+    pub credentials_name: String,
+    /// Whether the certificate of the management controller is not verified.
+    pub disable_certificate_verification: bool,
 }
 
 /// The observed state of a host.

@@ -167,28 +167,33 @@ impl Bytes {
 /// that are not quantities are compared as texts.
 #[must_use]
 pub fn same_amount(a: &str, b: &str) -> bool {
-    a == b || thousandths(a).is_some_and(|amount| thousandths(b) == Some(amount))
+    a == b || billionths(a).is_some_and(|amount| billionths(b) == Some(amount))
 }
 
-fn thousandths(text: &str) -> Option<u128> {
-    if let Some(thousandths) = text.strip_suffix('m') {
-        return thousandths.parse().ok();
-    }
-    match text.split_once('.') {
-        // A number of CPUs: fractions of a byte would be dropped.
-        Some((whole, fraction)) if fraction.chars().all(|c| c.is_ascii_digit()) => {
-            let whole = if whole.is_empty() {
-                0
-            } else {
-                whole.parse::<u128>().ok()?
-            };
-            let digits: String = fraction.chars().chain("000".chars()).take(3).collect();
-            Some(whole * 1000 + digits.parse::<u128>().ok()?)
-        }
-        _ => text
-            .parse::<Bytes>()
-            .ok()
-            .map(|whole| u128::from(whole.0) * 1000),
+/// The amount in billionths, to which Kubernetes rounds up.
+fn billionths(text: &str) -> Option<u128> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let number = format!("{whole}{fraction}").parse::<u128>().ok()?;
+    let (factor, exponent) = match suffix {
+        "n" => (1, -9),
+        "u" => (1, -6),
+        "m" => (1, -3),
+        _ => match suffix.strip_prefix(['e', 'E']).map(str::parse::<i32>) {
+            Some(Ok(exponent)) => (1, exponent),
+            _ => (u128::from(unit(suffix)?), 0),
+        },
+    };
+    let exponent = exponent
+        .checked_add(9)?
+        .checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let power = 10u128.checked_pow(exponent.unsigned_abs())?;
+    let amount = number.checked_mul(factor)?;
+    match exponent {
+        0.. => amount.checked_mul(power),
+        _ => Some(amount.div_ceil(power)),
     }
 }
 
@@ -256,8 +261,16 @@ mod tests {
             ("4294967296k", "4294967296000", true),
             ("4Gi", "4294967296", true),
             ("1.5Gi", "1536Mi", true),
+            ("0.1Gi", "107374182400m", true),
+            ("100000u", "100m", true),
+            ("0.0000000001", "1n", true),
+            ("1e3", "1k", true),
+            ("2e-3", "2m", true),
+            ("1E", "1000P", true),
             ("1500m", "1", false),
+            ("1500m", "1501m", false),
             ("1Gi", "1G", false),
+            ("1e99", "1", false),
             ("odd", "odd", true),
             ("odd", "even", false),
         ] {

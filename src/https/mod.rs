@@ -1,14 +1,16 @@
 //! (io) HTTPS requests to services outside the cluster: providers of OpenID Connect and of cloud instances.
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -32,12 +34,21 @@ impl HttpsError {
     }
 }
 
+/// The whole answer to a request.
+pub type Answer = Result<http::Response<Vec<u8>>, HttpsError>;
+
 /// A client. Clones share its connections.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct HttpsClient {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    exchange: Arc<dyn Fn(http::Request<Vec<u8>>) -> BoxFuture<'static, Answer> + Send + Sync>,
     /// Hosts besides the same machine that need no TLS.
     plain_hosts: &'static [&'static str],
+}
+
+impl fmt::Debug for HttpsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpsClient").finish_non_exhaustive()
+    }
 }
 
 impl HttpsClient {
@@ -60,10 +71,29 @@ impl HttpsClient {
             .https_or_http()
             .enable_http1()
             .build();
-        Ok(Self {
-            client: Client::builder(TokioExecutor::new()).build(connector),
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Ok(Self::with_exchange(move |request| {
+            let request = request.map(|body| Full::new(Bytes::from(body)));
+            let response = client.request(request);
+            async move {
+                let (head, body) = response.await.map_err(HttpsError::new)?.into_parts();
+                let body = Limited::new(body, RESPONSE_MAX).collect().await;
+                let body = body.map_err(HttpsError)?.to_bytes().to_vec();
+                Ok(http::Response::from_parts(head, body))
+            }
+            .boxed()
+        }))
+    }
+
+    /// A client that has its requests answered by `exchange`, for example without a network.
+    #[must_use]
+    pub fn with_exchange(
+        exchange: impl Fn(http::Request<Vec<u8>>) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            exchange: Arc::new(exchange),
             plain_hosts: &[],
-        })
+        }
     }
 
     /// The client, which also sends requests without TLS to these hosts.
@@ -77,11 +107,7 @@ impl HttpsClient {
     ///
     /// # Errors
     /// The server does not answer in time, or its certificate is not trusted, or its answer is too long.
-    pub async fn send(
-        &self,
-        request: http::Request<Vec<u8>>,
-        limit: Duration,
-    ) -> Result<http::Response<Vec<u8>>, HttpsError> {
+    pub async fn send(&self, request: http::Request<Vec<u8>>, limit: Duration) -> Answer {
         let uri = request.uri();
         let is_plain = |host| LOCAL.contains(&host) || self.plain_hosts.contains(&host);
         if uri.scheme_str() != Some("https") && !uri.host().is_some_and(is_plain) {
@@ -89,21 +115,11 @@ impl HttpsClient {
                 "{uri} does not begin with https://"
             )));
         }
-        let exchange = async {
-            let request = request.map(|body| Full::new(Bytes::from(body)));
-            let response = self
-                .client
-                .request(request)
-                .await
-                .map_err(HttpsError::new)?;
-            let (head, body) = response.into_parts();
-            let body = Limited::new(body, RESPONSE_MAX).collect().await;
-            let body = body.map_err(HttpsError)?.to_bytes().to_vec();
-            Ok(http::Response::from_parts(head, body))
-        };
         // Without the limit, which can differ from call to call: a changed text would be reported again.
         let late = |_| HttpsError::new("the server has not answered in time");
-        timeout(limit, exchange).await.map_err(late)?
+        timeout(limit, (self.exchange)(request))
+            .await
+            .map_err(late)?
     }
 }
 

@@ -107,6 +107,20 @@ impl Error {
         status.code == 404 && details.is_some_and(|details| details.name == *name)
     }
 
+    /// Whether the API server rejects the value of this field, such as `metadata.name`.
+    #[must_use]
+    pub fn is_about(&self, field: &str) -> bool {
+        let Self::Api {
+            source: kube::Error::Api(status),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.any(|cause| cause.field == field)
+    }
+
     /// Whether the API server rejects the object as it is. A retry does not help until something changes.
     #[must_use]
     pub fn is_rejection(&self) -> bool {

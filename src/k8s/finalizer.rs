@@ -67,3 +67,37 @@ impl Writer<'_> {
         self.merge::<K, K>(store, &object.name_any(), &body).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::cluster::{Cluster, Manager};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use serde_json::Value;
+
+    #[tokio::test]
+    async fn p17_only_the_own_finalizer_is_removed() {
+        let patched = tower::service_fn(async |request: http::Request<Body>| {
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let patch: Value = serde_json::from_slice(&body).unwrap();
+            let expected =
+                json!({"metadata": {"finalizers": ["another/finalizer"], "resourceVersion": "7"}});
+            assert_eq!(patch, expected);
+            Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(
+                br#"{"metadata": {"name": "a"}}"#.to_vec(),
+            )))
+        });
+        let manager = Manager {
+            field_manager: "fake",
+            reporter: "fake",
+            action: "Reconcile",
+        };
+        let cluster = Cluster::new(kube::Client::new(patched, "ns"), manager);
+        let object = json!({"metadata": {"name": "a", "resourceVersion": "7", "finalizers": ["another/finalizer", "own/finalizer"]}});
+        let object: ConfigMap = serde_json::from_value(object).unwrap();
+        let (writer, store) = (Writer::new(&cluster, "ns"), PrimaryStore::default());
+        let removed = writer.remove_finalizer(&store, &object, "own/finalizer");
+        removed.await.unwrap();
+    }
+}

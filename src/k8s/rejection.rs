@@ -28,15 +28,31 @@ pub enum Cause {
     BeingRemoved,
     /// The Pod Security level of the namespace.
     PodSecurity,
-    /// An admission policy, a webhook or a `LimitRange`.
+    /// An admission policy or a webhook.
     Policy,
+    /// A `LimitRange` of the namespace.
+    LimitRange,
     /// A quota of the namespace.
     Quota,
+    /// A quota of the namespace that requires an amount that the object does not name.
+    MissingAmount,
     /// A missing permission of the operator.
     Rights,
     /// Any other cause, for example an invalid value.
     Other,
 }
+
+/// Fixed fragments of the API server's messages. An API test compares them with a real server.
+const FRAGMENTS: [(Cause, &[&str]); 8] = [
+    (Cause::PodSecurity, &["violates PodSecurity"]),
+    (Cause::Quota, &["exceeded quota: "]),
+    (Cause::MissingAmount, &["failed quota: ", ": must specify "]),
+    (Cause::LimitRange, &["is forbidden: ", " usage per "]),
+    (Cause::LimitRange, &["max limit to request ratio per "]),
+    (Cause::Policy, &["denied the request"]),
+    (Cause::Policy, &["denied request"]),
+    (Cause::Rights, &[" cannot ", " resource \""]),
+];
 
 impl Cause {
     /// The cause of a rejection. The API server has no code for most of them, so the message decides.
@@ -47,29 +63,12 @@ impl Cause {
             Error::OwnedByPrevious { .. } => return Self::BeingRemoved,
             _ => error.to_string(),
         };
-        let has_one_of = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
-        let policies = [
-            "denied the request",
-            "denied request",
-            "must specify",
-            "LimitRange",
-        ];
-        let rights = [
-            "cannot create resource",
-            "cannot patch resource",
-            "cannot get resource",
-            "cannot delete resource",
-        ];
-        if has_one_of(&["violates PodSecurity"]) {
-            Self::PodSecurity
-        } else if has_one_of(&["exceeded quota"]) {
-            Self::Quota
-        } else if has_one_of(&policies) {
-            Self::Policy
-        } else if error.code() == Some(403) && has_one_of(&rights) {
-            Self::Rights
-        } else {
-            Self::Other
+        let has_all = |texts: &[&str]| texts.iter().all(|text| message.contains(text));
+        let found = FRAGMENTS.iter().find(|(_, texts)| has_all(texts));
+        match found {
+            Some((Self::Rights, _)) if error.code() != Some(403) => Self::Other,
+            Some((cause, _)) => *cause,
+            None => Self::Other,
         }
     }
 }

@@ -32,6 +32,32 @@ pub struct PodSpecView {
     pub node_name: Option<String>,
     pub service_account_name: Option<String>,
     pub termination_grace_period_seconds: Option<i64>,
+    /// Names of the PVCs to which the pod can write.
+    #[serde(rename = "volumes", deserialize_with = "writable_claims")]
+    pub writable_claims: Box<[Box<str>]>,
+}
+
+/// Reads the names of the PVCs without `readOnly` from the volumes of a pod.
+fn writable_claims<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Box<[Box<str>]>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Volume {
+        persistent_volume_claim: Option<Claim>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Claim {
+        claim_name: Box<str>,
+        #[serde(default)]
+        read_only: bool,
+    }
+    let volumes = Option::<Vec<Volume>>::deserialize(deserializer)?;
+    let claims = volumes.into_iter().flatten();
+    let claims = claims.filter_map(|volume| volume.persistent_volume_claim);
+    let writable = claims.filter(|claim| !claim.read_only);
+    Ok(writable.map(|claim| claim.claim_name).collect())
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -15,6 +15,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// Maximum number of objects in a page of a list.
+const LIST_PAGE: u32 = 500;
+
 /// Writes objects of one namespace. Responses are decoded into the types that the stores hold.
 pub struct Writer<'a> {
     cluster: &'a Cluster,
@@ -202,6 +205,31 @@ impl<'a> Writer<'a> {
             .request::<ObjectList<PartialObjectMeta<K>>>(request);
         let list = answer.await.map_err(failed::<K>("list", labels))?;
         Ok(list.items)
+    }
+
+    /// All objects, as `V`, in their newest state. The API server answers in pages of one moment.
+    ///
+    /// # Errors
+    /// If a request fails. A part of the list is no list.
+    pub async fn list_all<K, V>(&self) -> Result<Vec<V>, Error>
+    where
+        K: Resource<DynamicType = ()>,
+        V: DeserializeOwned + Clone,
+    {
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(LIST_PAGE));
+        let place = match self.namespace {
+            "" => "in all namespaces",
+            namespace => namespace,
+        };
+        loop {
+            let request = self.request::<K>().list(&params);
+            let page: ObjectList<V> = self.send::<K, _>("list", place, request).await?;
+            all.extend(page.items);
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// Patches the object. A strategic patch merges lists of built-in kinds by the keys of their items.
@@ -459,20 +487,43 @@ mod tests {
     use super::*;
     use crate::k8s::cluster::Manager;
     use k8s_openapi::api::core::v1::{ConfigMap, Node};
+    use kube::client::Body;
+    use serde_json::json;
+
+    const MANAGER: Manager = Manager {
+        field_manager: "fake",
+        reporter: "fake",
+        action: "Reconcile",
+    };
+
+    #[tokio::test]
+    async fn list_is_complete_or_fails() {
+        let list = async |last: u16| {
+            let pages = tower::service_fn(move |request: http::Request<Body>| {
+                let query = request.uri().query().unwrap_or_default();
+                let (status, next, name) = match query.contains("continue=next") {
+                    false => (200, "next", "a"),
+                    true => (last, "", "b"),
+                };
+                let page = json!({"metadata": {"continue": next}, "items": [{"metadata": {"name": name}}]});
+                let body = Body::from(page.to_string().into_bytes());
+                let answer = http::Response::builder().status(status).body(body);
+                async { Ok::<_, std::convert::Infallible>(answer.unwrap()) }
+            });
+            let cluster = Cluster::new(kube::Client::new(pages, "ns"), MANAGER);
+            let listed = Writer::new(&cluster, "").list_all::<Node, Node>().await;
+            listed.map(|all| all.iter().map(ResourceExt::name_any).collect::<Vec<_>>())
+        };
+        assert_eq!(list(200).await.unwrap(), ["a", "b"]);
+        list(410).await.unwrap_err();
+    }
 
     #[tokio::test]
     async fn the_path_of_a_cluster_scoped_object_has_no_namespace() {
         let nothing = tower::service_fn(async |_| {
-            Ok::<_, std::convert::Infallible>(
-                axum::http::Response::new(kube::client::Body::empty()),
-            )
+            Ok::<_, std::convert::Infallible>(axum::http::Response::new(Body::empty()))
         });
-        let manager = Manager {
-            field_manager: "fake",
-            reporter: "fake",
-            action: "Reconcile",
-        };
-        let cluster = Cluster::new(kube::Client::new(nothing, "ns"), manager);
+        let cluster = Cluster::new(kube::Client::new(nothing, "ns"), MANAGER);
         let path = |request: Request| {
             request
                 .get("a", &GetParams::default())

@@ -1,8 +1,9 @@
-//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator assignment`, `vm-operator crds`.
+//! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator assignment`, `vm-operator peerpod`, `vm-operator crds`.
 
 use crate::api;
 use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
 use crate::operator::fatal::Fatal;
+use crate::operator::peerpod::{self, PeerPodCommand};
 use crate::operator::run::Run;
 use crate::operator::set::SetDefinition;
 use crate::operator::sets::{self, SETS};
@@ -33,6 +34,9 @@ enum Command {
     HashPassword,
     /// Run the device plugin of a node, which offers /dev/kvm and /dev/net/tun to pods.
     DevicePlugin(DevicePlugin),
+    /// Commands about PeerPods
+    #[command(subcommand, name = "peerpod")]
+    PeerPod(PeerPodCommand),
     /// Print a VmAssignment in YAML, which assigns a VM of a pool to a user. To create it, pipe it to kubectl apply -f -.
     Assignment {
         /// Name of the VmPool.
@@ -54,6 +58,7 @@ pub fn run() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Assignment { pool, user } => print_assignment(pool, user),
         Command::Crds { dir } => crds(dir.as_deref()),
+        Command::PeerPod(command) => block_on(peerpod::run(command)),
         Command::Run(run) => block_on(sets::operate(run)),
         #[cfg(feature = "web")]
         Command::Web(options) => block_on(web::run(options)),
@@ -68,6 +73,7 @@ pub fn run() -> ExitCode {
             match fatal {
                 Fatal::Settings(_)
                 | Fatal::NoNamespace
+                | Fatal::NoAdaptorNamespace
                 | Fatal::NoController
                 | Fatal::TwoSets(..)
                 | Fatal::DevicePlugin(PluginFatal::DeviceNeeded(_)) => ExitCode::from(2),

@@ -25,6 +25,12 @@ pub(super) enum Fatal {
          operator in a pod of the cluster"
     )]
     NoNamespace,
+    #[error(
+        "the namespace of the cloud-api-adaptor is unknown; name it with --namespace, or run the command in the pod of the controller"
+    )]
+    NoAdaptorNamespace,
+    #[error("{0} of the lines above name a problem")]
+    Check(usize),
     #[error("--controllers names no controller; name at least one")]
     NoController,
     #[error(

@@ -3,6 +3,7 @@
 pub mod cli;
 mod fatal;
 pub mod http;
+mod peerpod;
 mod run;
 pub mod set;
 pub mod sets;

@@ -17,6 +17,7 @@ use crate::controllers::vm;
 use crate::controllers::vm::metrics::VirtualMachineMetrics;
 use crate::k8s::cluster::ForeignKind;
 use crate::operator::fatal::Fatal;
+use crate::operator::peerpod::environment;
 use crate::operator::run::{self, Run};
 use crate::operator::set::{ControllerName, ControllerSet, SetDefinition, Start};
 use crate::settings::Settings;
@@ -141,15 +142,15 @@ impl ControllerSet for PeerPodSet {
 
     fn start(_: &[ControllerName], settings: &PeerPodSettings, start: &mut Start) {
         let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
-        let environment = std::env::vars().filter(|(key, _)| key.starts_with("AWS_"));
         let settings = settings.clone();
-        let controller =
-            PeerPodController::new(cluster, namespace, settings, environment.collect());
+        let controller = PeerPodController::new(cluster, namespace, settings, environment());
         controller.register(&mut start.pages.registry);
         let changes = controller.watch();
         let controller = Arc::new(controller);
         let calls = controller.clone().call_providers();
         start.tasks.spawn("calls to providers".to_owned(), calls);
+        let sweep = controller.clone().sweep_instances();
+        start.tasks.spawn("sweep of instances".to_owned(), sweep);
         start.run(controller, changes);
     }
 }

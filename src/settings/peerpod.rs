@@ -16,6 +16,10 @@ pub struct PeerPodSettings {
     pub config_map: String,
     /// Name of the Secret of the cloud-api-adaptor, in the namespace of the controller.
     pub secret: String,
+    /// Name of the Secret of the cloud-api-adaptor with its SSH key, in the namespace of the controller.
+    pub ssh_secret: String,
+    /// Treatment of an instance of this cluster that no `PeerPod` and no pod names.
+    pub sweep: Sweep,
     /// Certificate authorities in PEM format. Services of providers may have certificates of these authorities, besides those of public ones.
     pub ca_bundle: String,
     /// The provider `virtualmachine`.
@@ -30,9 +34,51 @@ impl Default for PeerPodSettings {
             namespaces: Vec::new(),
             config_map: "peer-pods-cm".to_owned(),
             secret: "peer-pods-secret".to_owned(),
+            ssh_secret: "ssh-key-secret".to_owned(),
+            sweep: Sweep::default(),
             ca_bundle: String::new(),
             virtual_machine: VirtualMachineProvider::default(),
             providers: Providers::default(),
+        }
+    }
+}
+
+/// Key `sweep`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase", try_from = "Written")]
+#[schemars(!try_from)]
+pub enum Sweep {
+    /// Nothing: the controller does not look for such instances.
+    Off,
+    /// The controller reports it.
+    #[default]
+    Report,
+    /// The controller reports and deletes it.
+    Delete,
+}
+
+/// A value of the key `sweep`: YAML reads `off` without quotes as a boolean.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Boolean(bool),
+    Text(String),
+}
+
+impl TryFrom<Written> for Sweep {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Self, Self::Error> {
+        let text = match &written {
+            Written::Boolean(false) => "off",
+            Written::Boolean(true) => "on",
+            Written::Text(text) => text,
+        };
+        match text {
+            "off" => Ok(Self::Off),
+            "report" => Ok(Self::Report),
+            "delete" => Ok(Self::Delete),
+            _ => Err("sweep is off, report or delete"),
         }
     }
 }
@@ -92,6 +138,7 @@ impl Section for PeerPodSettings {
         let values = [
             ("configMap", is_name(&self.config_map), name),
             ("secret", is_name(&self.secret), name),
+            ("sshSecret", is_name(&self.ssh_secret), name),
             ("caBundle", authorities.all(|it| it.is_ok()), pem),
             ("providers.aws.endpoint", is_service(&aws.endpoint), URL),
             (
@@ -167,10 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn orphans_are_reported_and_deleted_only_on_request() {
+        let sweep = |text| PeerPodSettings::parse(text, "file").map(|(it, _)| it.sweep);
+        assert_eq!(sweep("{}").unwrap(), Sweep::Report);
+        assert_eq!(sweep("sweep: off").unwrap(), Sweep::Off);
+        assert_eq!(sweep("sweep: delete").unwrap(), Sweep::Delete);
+        let error = sweep("sweep: true").unwrap_err().to_string();
+        assert!(error.contains("sweep"), "{error}");
+    }
+
+    #[test]
     fn names_and_certificates_are_checked() {
         for (config, key) in [
             (json!({"configMap": ""}), "configMap"),
             (json!({"secret": "a/b"}), "secret"),
+            (json!({"sshSecret": "a/b"}), "sshSecret"),
             (json!({"namespaces": ["a", "B"]}), "namespaces[1]"),
             (
                 json!({"caBundle": "-----BEGIN CERTIFICATE-----\n#\n-----END CERTIFICATE-----\n"}),

@@ -9,6 +9,7 @@
 //! | [`scenarios`] | a VM with a scripted API server |
 //! | [`model`] | at most one QEMU per disk, in each reachable state |
 //! | [`pools`] | no VM of a pool has two users, in each reachable state |
+//! | [`sip`] | the requests and reports of a SIPCluster: ready, rejected, and with a lost host |
 //! | [`simulated`] | each fault at each call of the operator, on an API server in memory |
 
 #![allow(
@@ -29,6 +30,7 @@ mod pools;
 mod prose;
 mod scenarios;
 mod simulated;
+mod sip;
 
 /// Prints a line of results. Unlike `println!`, it is not captured, so it is visible for a test that passes.
 fn print_result(line: &str) {

@@ -91,8 +91,8 @@ YAML
 }
 
 apply_to_current_cluster() {
-    typed kubectl apply -f crds/
-    typed kubectl apply -k .cache/demo/cluster
+    typed kubectl apply --server-side -f crds/
+    typed kubectl apply --server-side -k .cache/demo/cluster
     typed kubectl apply -k .cache/demo/operator
     typed kubectl apply -n "$NAMESPACE" -f .cache/demo/disk.yaml
     typed kubectl wait -n "$NAMESPACE" "job/$VM-system-disk" --for condition=Complete --timeout 600s

@@ -1,4 +1,4 @@
-# The demo of SIPClusters: three pods are the hosts, and a load balancer leads to their ports 6443.
+# The demo of SIPClusters: three pods are the hosts, a load balancer leads to their ports 6443, and a jump host to their sshd.
 
 SIP_HOSTS=(host-1 host-2 host-3)
 SIP=tenant
@@ -9,14 +9,14 @@ make_for_sip() {
     step "packages: from Debian, where missing" install_packages
     begin "programs: vm-operator and vm-runner" "$REPO/tests/run" --part programs
     begin "cluster: Kubernetes on this machine" start_cluster
-    begin "layers: QEMU and HAProxy from Debian's packages" "$HERE/images" packages
+    begin "layers: QEMU, HAProxy and OpenSSH from Debian's packages" "$HERE/images" packages
     finish programs
-    begin "images: vm-operator:$VERSION and vm-load-balancer:$VERSION" "$HERE/images"
+    begin "images: vm-operator, vm-load-balancer and vm-jump-host, $VERSION" "$HERE/images"
     finish
-    step "load: both images into the cluster" "$HERE/cluster" load "$REPO"/.cache/images/vm-{operator,load-balancer}.tar
+    step "load: these images into the cluster" "$HERE/cluster" load "$REPO"/.cache/images/vm-{operator,load-balancer,jump-host}.tar
 }
 
-# sip_host NAME: the manifest of a pod that answers /readyz on port 6443, as an API server does
+# sip_host NAME: the manifest of a pod that answers /readyz on port 6443, as an API server does, and has sshd on port 22
 sip_host() {
     cat <<YAML
 ---
@@ -28,8 +28,18 @@ metadata:
 spec:
   automountServiceAccountToken: false
   terminationGracePeriodSeconds: 1
-  securityContext: {runAsNonRoot: true, runAsUser: 65534, seccompProfile: {type: RuntimeDefault}}
+  securityContext:
+    runAsNonRoot: true
+    runAsUser: 65534
+    seccompProfile: {type: RuntimeDefault}
+    sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "0"}]
   containers:
+  - name: sshd
+    image: localhost/vm-jump-host:$VERSION
+    args: [-D, -e, -f, /etc/sip-demo/sshd_config]
+    securityContext: {runAsUser: 1000, allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+    volumeMounts:
+    - {name: configuration, mountPath: /etc/sip-demo, readOnly: true}
   - name: api-server
     image: localhost/vm-load-balancer:$VERSION
     securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
@@ -42,7 +52,7 @@ YAML
 }
 
 make_sip_hosts() {
-    local folder=$LOGS/sip host
+    local folder=$LOGS/sip host key
     mkdir -p "$folder"
     openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=tenant -keyout "$folder/key.pem" -out "$folder/certificate.pem" 2>/dev/null
     cat "$folder/certificate.pem" "$folder/key.pem" >"$folder/both.pem"
@@ -56,8 +66,25 @@ frontend api-server
   bind :6443 ssl crt /usr/local/etc/haproxy/both.pem
   http-request return status 200 content-type text/plain lf-string "ok from %H\n" if { path /readyz }
 CFG
+    for key in user colleague node host; do
+        rm -f "$folder/$key" "$folder/$key.pub"
+        ssh-keygen -q -t ed25519 -N '' -C "$key" -f "$folder/$key"
+    done
+    cat >"$folder/sshd_config" <<'CFG'
+HostKey /etc/sip-demo/host
+AuthorizedKeysFile /etc/sip-demo/node.pub
+PidFile none
+UsePAM no
+StrictModes no
+PrintLastLog no
+CFG
     kubectl create secret generic sip-demo-host --namespace "$NAMESPACE" --dry-run=client --output yaml \
-        --from-file "$folder/haproxy.cfg" --from-file "$folder/both.pem" >"$folder/hosts.yaml"
+        --from-file "$folder/haproxy.cfg" --from-file "$folder/both.pem" --from-file "$folder/sshd_config" \
+        --from-file "$folder/host" --from-file "$folder/node.pub" >"$folder/hosts.yaml"
+    {
+        echo ---
+        kubectl create secret generic tenant-node-keys --namespace "$NAMESPACE" --dry-run=client --output yaml --from-file id_node="$folder/node"
+    } >>"$folder/hosts.yaml"
     for host in "${SIP_HOSTS[@]}"; do sip_host "$host"; done >>"$folder/hosts.yaml"
     typed kubectl apply -n "$NAMESPACE" -f .cache/demo/sip/hosts.yaml
     typed kubectl wait -n "$NAMESPACE" --for condition=Ready pod --selector app=sip-demo-host --timeout 120s
@@ -96,7 +123,39 @@ sip_answers() {
     say "answers from: $hosts"
 }
 
+# jump KEY COMMAND...: runs the command at the jump host
+jump() {
+    local node
+    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    typed ssh -i ".cache/demo/sip/$1" -F .cache/demo/sip/ssh_config -tt -p 30022 "ubuntu@$node" "${@:2}"
+}
+
+# open_jump_host: its private keys for the hosts are in the Secret tenant-node-keys, which make_sip_hosts has created. Its public key is in a Secret, so the first connection can be verified
+open_jump_host() {
+    local folder=$LOGS/sip key node
+    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    key=$(<"$folder/user.pub")
+    say "\$ sed 's|<SSH-PUBLIC-KEY>|$key|' examples/sip-jump-host.yaml | kubectl apply -n $NAMESPACE -f -"
+    sed "s|<SSH-PUBLIC-KEY>|$key|" "$REPO/examples/sip-jump-host.yaml" | kubectl apply --namespace "$NAMESPACE" --filename -
+    await_sip 2
+    kubectl get secret "jumphost-$SIP-host-key" --namespace "$NAMESPACE" --output 'jsonpath={.data.ssh_host_ed25519_key\.pub}' |
+        base64 --decode | sed "s|^|[$node]:30022 |" >"$folder/known_hosts"
+    printf '%s\n' "UserKnownHostsFile $folder/known_hosts" 'StrictHostKeyChecking yes' 'IdentitiesOnly yes' >"$folder/ssh_config"
+}
+
+# admit_colleague: waits until a second key opens the same pod
+admit_colleague() {
+    local from=$SECONDS pod=$1
+    until jump colleague host list; do
+        ((SECONDS - from < 100)) || die "the second key does not open the jump host within 100 s"
+        sleep 5
+    done
+    [[ $(kubectl get pods --namespace "$NAMESPACE" --selector app.kubernetes.io/name=jumphost --output name) == "$pod" ]] ||
+        die "the pod of the jump host was replaced"
+}
+
 demo_sip() {
+    local pod keys
     title "installation"
     kubectl get namespace "$NAMESPACE" >/dev/null 2>&1 || typed kubectl create namespace "$NAMESPACE"
     typed kubectl label namespace "$NAMESPACE" --overwrite pod-security.kubernetes.io/enforce=restricted
@@ -117,6 +176,17 @@ demo_sip() {
     typed kubectl get sip,bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name -L sip.airshipit.org/node-type
     sip_answers 2
 
+    title "a jump host"
+    open_jump_host
+    jump user host list
+    jump user ssh -tt host-1 "'echo this is \$HOSTNAME'" | tee "$LOGS/sip/jumped"
+    grep --quiet 'this is host-1' "$LOGS/sip/jumped" || die "the jump host does not lead to host-1"
+
+    title "a second key for the jump host, which works within 90 s"
+    pod=$(kubectl get pods --namespace "$NAMESPACE" --selector app.kubernetes.io/name=jumphost --output name)
+    keys="[\"$(<"$LOGS/sip/user.pub")\", \"$(<"$LOGS/sip/colleague.pub")\"]"
+    typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type json -p '[{"op":"replace","path":"/spec/services/jumpHost/0/sshAuthorizedKeys","value":'"$keys"'}]'
+
     title "a third host"
     typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type merge -p '{"spec":{"nodes":{"ControlPlane":{"count":{"active":3}}}}}'
     await_sip 3
@@ -130,14 +200,17 @@ demo_sip() {
     typed kubectl get events -n "$NAMESPACE" --field-selector involvedObject.kind=SIPCluster
     sip_answers 1
 
+    title "the second key and the only host, in the same pod of the jump host"
+    admit_colleague "$pod"
+
     title "the end of the cluster"
     typed kubectl delete sip -n "$NAMESPACE" "$SIP"
     typed kubectl wait -n "$NAMESPACE" --for delete "deployment/loadbalancer-controlplane-$SIP" --timeout 60s
-    typed kubectl wait -n "$NAMESPACE" --for delete services,configmaps,pdb --selector app.kubernetes.io/part-of=sip --timeout 60s
+    typed kubectl wait -n "$NAMESPACE" --for delete services,configmaps,secrets,pdb --selector app.kubernetes.io/part-of=sip --timeout 60s
     typed kubectl get bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name
     [[ -z $(kubectl get bmh --namespace "$NAMESPACE" --selector sip.airshipit.org/cluster-name --output name) ]] ||
         die "a host still has the labels of the cluster"
-    [[ -z $(kubectl get deployments,services,configmaps,pdb --namespace "$NAMESPACE" --selector app.kubernetes.io/part-of=sip --output name) ]] ||
+    [[ -z $(kubectl get deployments,services,configmaps,secrets,pdb --namespace "$NAMESPACE" --selector app.kubernetes.io/part-of=sip --output name) ]] ||
         die "an object of the cluster still exists"
 }
 

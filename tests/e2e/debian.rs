@@ -130,7 +130,8 @@ fn ends_with_a_login(volume_mode: &str) {
 
         // The disk is filled once: the next start needs no server.
         drop(server);
-        let request = r#"--patch={"spec": {"vm": {"restartRequest": 1}}}"#;
+        // The test ends while the guest boots, and such a guest does not react to its power button.
+        let request = r#"--patch={"spec": {"vm": {"restartRequest": 1, "powerdownTimeout": 5}}}"#;
         let restart = ["patch", "vm/debian", "--type=merge", request];
         space.kubectl(&restart).await;
         wait("jsonpath={.status.observedRestartRequest}=1").await;

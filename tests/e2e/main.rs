@@ -74,5 +74,6 @@ mod seed;
 mod soak;
 mod takeover;
 mod upgrade;
+mod uploads;
 mod whole_node;
 mod writes;

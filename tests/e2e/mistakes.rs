@@ -82,6 +82,44 @@ fn each_mistake_is_explained_with_its_place_and_a_next_step() {
     });
 }
 
+/// The provisioner of the local cluster, like some of others, ignores `dataSource`.
+#[test]
+fn a_disk_that_is_no_copy_of_its_data_source_is_explained_and_does_not_boot() {
+    e2e(1, async |space| {
+        let template = |spec: Value| {
+            let mut whole = json!({
+                "volumeMode": "Filesystem",
+                "resources": {"requests": {"storage": "64Mi"}},
+            });
+            let fields = whole.as_object_mut().unwrap();
+            fields.extend(spec.as_object().unwrap().clone());
+            whole
+        };
+        let golden = json!({
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": space.name, "name": "golden"},
+            "spec": template(json!({"accessModes": ["ReadWriteOnce"]})),
+        });
+        kubectl::create(&golden).await.unwrap();
+        let spec = template(json!({
+            "dataSource": {"kind": "PersistentVolumeClaim", "name": "golden"},
+        }));
+        let disk = json!({"volumeClaimTemplate": {"metadata": {"name": "system"}, "spec": spec}});
+        is_explained(
+            space,
+            "clone",
+            json!({"spec": {"vm": {"disks": [disk]}}}),
+            "DiskNotCloned",
+            &["ignores the field", "source.pvc"],
+        )
+        .await;
+        // Its guest would see an empty disk.
+        let booted = condition(&space.vms.get("clone").unwrap(), "Booted");
+        assert_eq!(booted["status"], "False", "{booted}");
+    });
+}
+
 /// A claim with the labels of a claim of the VM `another`. It requests more than any volume has, so that it stays
 /// unbound.
 async fn claim_of_another(space: &Space, name: &str) {

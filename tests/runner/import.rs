@@ -1,6 +1,8 @@
 //! `vm-runner import` as a process, with the `qemu-img` of its image. The server is behind a proxy, because an import refuses
 //! loopback addresses.
 
+mod copies;
+
 use crate::fixture::{Fixture, LIMIT};
 use crate::host::{LoopDevice, SmallVolume};
 use crate::processes;
@@ -52,16 +54,21 @@ impl Import {
         contents[..MIB].fill(0);
         contents[(mib - 1) * MIB..].fill(0);
         fs::write(self.fixture.path("device"), contents).unwrap();
-        let device = LoopDevice::of(&self.fixture.path("device"));
+        self.to = "/tmp/system-disk";
+        self.device("device", "system-disk")
+    }
+
+    /// That file as a device with that name in the pod.
+    fn device(&self, file: &str, name: &str) -> LoopDevice {
+        let device = LoopDevice::of(&self.fixture.path(file));
         let number = device.0.trim_start_matches("/dev/loop");
-        let node = self.fixture.path("system-disk");
+        let node = self.fixture.path(name);
         let made = Command::new("mknod")
             .args(["-m", "666"])
             .arg(node)
             .args(["b", "7", number])
             .status();
         assert!(made.unwrap().success());
-        self.to = "/tmp/system-disk";
         device
     }
 
@@ -70,12 +77,17 @@ impl Import {
         self.web = self.fixture.network.enter(|| Web::start(reply));
     }
 
-    /// That file, compressed by a program of the runner's image.
-    fn packed(&self, program: &str, file: &str) -> Vec<u8> {
+    /// That file, compressed by a program of the runner's image with these options.
+    fn packed_with(&self, program: &str, options: &[&str], file: &str) -> Vec<u8> {
         let mut pack = self.fixture.image_program(&format!("/usr/bin/{program}"));
-        let packed = pack.args(["-c", &format!("/tmp/{file}")]).output().unwrap();
+        let input = File::open(self.fixture.path(file)).unwrap();
+        let packed = pack.arg("-c").args(options).stdin(input).output().unwrap();
         assert!(packed.status.success(), "{packed:?}");
         packed.stdout
+    }
+
+    fn packed(&self, program: &str, file: &str) -> Vec<u8> {
+        self.packed_with(program, &[], file)
     }
 
     /// The contents of the disk.
@@ -86,7 +98,7 @@ impl Import {
     }
 
     fn start(&self) -> Child {
-        self.start_with(&[])
+        self.start_with(&["--url=http://images.example.org/debian.qcow2"])
     }
 
     fn start_with(&self, options: &[&str]) -> Child {
@@ -95,7 +107,6 @@ impl Import {
         let mut command = self.fixture.image_program("/tmp/vm-runner");
         command
             .args(["import", "--data=/tmp/vm-data", "--to", self.to])
-            .arg("--url=http://images.example.org/debian.qcow2")
             .args(options)
             .env("http_proxy", format!("http://127.0.0.1:{}", self.web.port))
             .env("VMRUNNER_TERMINATION_LOG", "/tmp/end")
@@ -388,6 +399,29 @@ fn an_unpacked_image_that_does_not_fit_is_refused() {
     }
 }
 
+/// Anybody can publish a small file that needs gigabytes of memory.
+#[test]
+fn an_image_whose_dictionary_needs_too_much_memory_is_refused() {
+    let mut import = Import::of(&content(), &[], |_| {});
+    let (fits, too_large) = (("Fetched", 26), ("ImageRefused", 28));
+    for (reason, log) in [fits, too_large] {
+        let xz = format!("--lzma2=dict={}MiB,mf=hc4,mode=fast", (1 << log) / MIB);
+        let zstd = format!("--long={log}");
+        for (program, option) in [("xz", xz), ("zstd", zstd)] {
+            let packed = import.packed_with(program, &[&option], "image.qcow2");
+            import.serve(move |request| Reply::image(request, &packed, "\"packed\""));
+            let (_, outcome, _) = import.import();
+            assert_eq!(outcome["reason"], reason, "{program}: {outcome}");
+            let left = import.files();
+            assert_eq!(left.is_empty(), reason != "Fetched", "{program}: {left:?}");
+            for name in ["vm-data", "disk"] {
+                fs::remove_dir_all(import.fixture.path(name)).unwrap();
+                fs::create_dir(import.fixture.path(name)).unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn a_download_for_another_format_is_not_resumed() {
     let mut import = Import::of(&content(), &[], |_| {});
@@ -397,7 +431,8 @@ fn a_download_for_another_format_is_not_resumed() {
         ..Reply::image(request, &image, "\"one\"")
     });
     let _device = import.onto_device(20);
-    let (_, outcome, _) = import.end(import.start_with(&["--format=raw", "--deadline=2"]));
+    let url = "--url=http://images.example.org/debian.qcow2";
+    let (_, outcome, _) = import.end(import.start_with(&[url, "--format=raw", "--deadline=2"]));
     assert_eq!(outcome["reason"], "DeadlineExceeded", "{outcome}");
     // The raw image would begin where the disk begins.
     let (_, outcome, _) = import.import();

@@ -1,5 +1,6 @@
 //! Identifiers of instances.
 
+use std::fmt;
 use std::str::FromStr;
 
 /// Identifier of an instance of the provider `virtualmachine`: `<namespace>/<name>/<uid>`.
@@ -69,6 +70,40 @@ impl FromStr for AwsId {
     }
 }
 
+/// UUID of a domain, a pool or a host of libvirt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LibvirtUuid(pub [u8; 16]);
+
+impl fmt::Display for LibvirtUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", u128::from_be_bytes(self.0));
+        let (first, rest) = hex.split_at(8);
+        f.write_str(first)?;
+        let (middle, last) = rest.split_at(12);
+        for part in middle.as_bytes().chunks(4) {
+            write!(f, "-{}", String::from_utf8_lossy(part))?;
+        }
+        write!(f, "-{last}")
+    }
+}
+
+impl FromStr for LibvirtUuid {
+    type Err = String;
+
+    /// Only one spelling is valid, so that two `PeerPods` name a domain by equal texts. Releases of the adaptor until March 2026 wrote the
+    /// number of the domain, which does not name a domain for its whole life.
+    ///
+    /// # Errors
+    /// The text is not 32 digits of lower case in 5 groups. The error is the next step.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = u128::from_str_radix(&text.replace('-', ""), 16);
+        let uuid = number.ok().map(|it| Self(it.to_be_bytes()));
+        let is_same = |it: &Self| it.to_string() == text;
+        uuid.filter(is_same)
+            .ok_or_else(|| "use the UUID of a domain of libvirt, in lower case".to_owned())
+    }
+}
+
 /// The name that the cloud-api-adaptor gives to the instance of a pod begins with this text. The first 8 characters of the sandbox's identifier follow.
 #[must_use]
 pub fn instance_name_prefix(pod: &str) -> String {
@@ -85,15 +120,22 @@ pub fn instance_name_prefix(pod: &str) -> String {
 /// Whether the cloud-api-adaptor gives this name to instances of the pod.
 #[must_use]
 pub fn is_instance_name(name: &str, pod: &str) -> bool {
-    let sandbox = name.strip_prefix(&instance_name_prefix(pod));
-    sandbox.is_some_and(|sandbox| {
-        sandbox.len() == 8 && sandbox.chars().all(|c| c.is_ascii_alphanumeric())
-    })
+    pod_part(name).is_some_and(|part| part == instance_name_prefix(pod))
+}
+
+/// The part of an instance's name that [`instance_name_prefix`] makes of a pod, or `None` if the cloud-api-adaptor gives no such name.
+#[must_use]
+pub fn pod_part(name: &str) -> Option<&str> {
+    const SANDBOX_LENGTH: usize = 8;
+    let (part, sandbox) = name.split_at_checked(name.len().checked_sub(SANDBOX_LENGTH)?)?;
+    let pod = part.strip_prefix("podvm-")?.strip_suffix('-')?;
+    let is_sandbox = sandbox.chars().all(|c| c.is_ascii_alphanumeric());
+    (is_sandbox && !pod.is_empty()).then_some(part)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AwsId, VirtualMachineId, is_instance_name};
+    use super::{AwsId, LibvirtUuid, VirtualMachineId, is_instance_name};
 
     #[test]
     fn id_of_aws_has_8_or_17_digits() {
@@ -110,6 +152,23 @@ mod tests {
             "i-ABCDEF12",
         ] {
             wrong.parse::<AwsId>().unwrap_err();
+        }
+    }
+
+    #[test]
+    fn id_of_libvirt_is_a_uuid_with_one_spelling() {
+        let uuid = "0123abcd-0001-0203-0405-060708090a0b";
+        assert_eq!(uuid.parse::<LibvirtUuid>().unwrap().to_string(), uuid);
+        for wrong in [
+            "",
+            "7",
+            "0123ABCD-0001-0203-0405-060708090a0b",
+            "0123abcd000102030405060708090a0b",
+            "0123abcd-0001-0203-0405-060708090a0",
+            "0123abcd-0001-0203-0405-060708090a0g",
+            "+123abcd-0001-0203-0405-060708090a0b",
+        ] {
+            wrong.parse::<LibvirtUuid>().unwrap_err();
         }
     }
 

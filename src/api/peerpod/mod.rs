@@ -12,7 +12,9 @@
 mod instance;
 pub mod names;
 
-pub use instance::{AwsId, VirtualMachineId, instance_name_prefix, is_instance_name};
+pub use instance::{
+    AwsId, LibvirtUuid, VirtualMachineId, instance_name_prefix, is_instance_name, pod_part,
+};
 
 use crate::api::conditions::Reason;
 use crate::api::vm::without_nulls;

@@ -34,6 +34,32 @@ pub struct Request {
     pub authorities: Option<String>,
 }
 
+/// The copy of another disk. The UID of the disk's PVC comes with
+/// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyRequest {
+    /// Absolute path of the image file or block device that is copied.
+    pub from: String,
+    /// Absolute path of the image file or block device of the disk.
+    pub to: String,
+    /// Absolute path of the runner data, which record the import.
+    pub data: String,
+}
+
+impl CopyRequest {
+    /// The arguments of `vm-runner`.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let Self { from, to, data } = self;
+        let options = [
+            format!("--data={data}"),
+            format!("--from={from}"),
+            format!("--to={to}"),
+        ];
+        ["import".to_owned()].into_iter().chain(options).collect()
+    }
+}
+
 /// The import of an image onto a disk: a [`Request`] whose target is the image file of the disk. The UID of the disk's PVC comes with
 /// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +70,42 @@ pub struct ImportRequest {
     pub data: String,
     /// Format of the image, `raw` or `qcow2`; `None` means that of its first bytes.
     pub format: Option<String>,
+}
+
+/// Port of the loopback address of an import pod that waits for an upload.
+pub const UPLOAD_PORT: u16 = 8080;
+
+/// The import of an image that a user uploads to [`UPLOAD_PORT`]. The UID of the disk's PVC comes with
+/// [`PodIdentity`](crate::api::runner::identity::PodIdentity).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadRequest {
+    /// Absolute path of the image file or block device of the disk.
+    pub to: String,
+    /// Absolute path of the runner data, which record the import.
+    pub data: String,
+    /// Checksum of the image; `None` means not checked.
+    pub checksum: Option<Checksum>,
+    /// Format of the image, `raw` or `qcow2`; `None` means that of its first bytes.
+    pub format: Option<String>,
+}
+
+impl UploadRequest {
+    /// The arguments of `vm-runner`.
+    #[must_use]
+    pub fn arguments(&self) -> Vec<String> {
+        let required = [
+            "import".to_owned(),
+            format!("--data={}", self.data),
+            format!("--listen={UPLOAD_PORT}"),
+            format!("--to={}", self.to),
+        ];
+        let checksum = self.checksum.iter().map(Checksum::argument);
+        let format = self
+            .format
+            .iter()
+            .map(|format| format!("--format={format}"));
+        required.into_iter().chain(checksum).chain(format).collect()
+    }
 }
 
 /// An expected checksum: hexadecimal digits.
@@ -73,6 +135,13 @@ impl Checksum {
             Self::Sha256(digits) | Self::Sha512(digits) => digits,
         }
     }
+
+    fn argument(&self) -> String {
+        match self {
+            Self::Sha256(digits) => format!("--sha256={digits}"),
+            Self::Sha512(digits) => format!("--sha512={digits}"),
+        }
+    }
 }
 
 impl ImportRequest {
@@ -99,10 +168,7 @@ impl Request {
     /// The arguments after the subcommand.
     fn options(&self) -> Vec<String> {
         let mut arguments = vec![format!("--url={}", self.url), format!("--to={}", self.to)];
-        arguments.extend(self.checksum.iter().map(|checksum| match checksum {
-            Checksum::Sha256(digits) => format!("--sha256={digits}"),
-            Checksum::Sha512(digits) => format!("--sha512={digits}"),
-        }));
+        arguments.extend(self.checksum.iter().map(Checksum::argument));
         arguments.extend(self.max_bytes.map(|bytes| format!("--max-bytes={bytes}")));
         arguments.extend(self.deadline.map(|seconds| format!("--deadline={seconds}")));
         arguments.push(format!("--schemes={}", self.schemes.join(",")));
@@ -141,6 +207,10 @@ pub enum Phase {
     Download,
     /// The downloaded image is being converted to the format of the disk. `bytes` and `total` count bytes of the disk.
     Conversion,
+    /// Another disk is being copied.
+    Copy,
+    /// A user sends the image. `total` is unknown until the first bytes come.
+    Upload,
 }
 
 impl Phase {
@@ -201,6 +271,10 @@ pub enum FetchReason {
     DataMissing,
     /// Another process uses the disk or the runner data; a retry can succeed.
     DiskInUse,
+    /// Another process uses the disk that is copied.
+    SourceInUse,
+    /// The disk that is copied does not exist, is empty, or cannot be opened.
+    SourceMissing,
     /// A reason that only a newer runner knows.
     #[serde(other)]
     Unknown,
@@ -225,7 +299,9 @@ impl FetchReason {
             | Self::RepositoryFull
             | Self::RepositoryNotWritable
             | Self::Interrupted
-            | Self::DiskInUse => true,
+            | Self::DiskInUse
+            | Self::SourceInUse
+            | Self::SourceMissing => true,
             Self::Fetched
             | Self::AlreadyThere
             | Self::SchemeNotAllowed
@@ -264,6 +340,8 @@ impl FetchReason {
             Self::DiskNotEmpty => 35,
             Self::DataMissing => 36,
             Self::DiskInUse => 37,
+            Self::SourceInUse => 38,
+            Self::SourceMissing => 39,
         }
     }
 }

@@ -48,4 +48,7 @@ pub struct ClaimIdentity {
     /// Whether the user allows an import to overwrite contents of the block device that the record of the VM does not know.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub may_overwrite: bool,
+    /// Whether the PVC has a `dataSource`, so that the disk has contents before the first start.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cloned: bool,
 }

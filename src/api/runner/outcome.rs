@@ -27,6 +27,8 @@ pub enum EndReason {
     DataNotAccessible,
     /// The image file of a disk, or the runner data, does not exist, although an earlier start has used it.
     DataMissing,
+    /// A disk is empty at its first start, although its PVC has a `dataSource`.
+    DiskNotCloned,
     /// Another process on the node uses a disk or a directory of the VM.
     DiskInUse,
     /// The pod's user has no permission to open a device of the pod.
@@ -67,6 +69,7 @@ impl EndReason {
             Self::GuestHalted => 73,
             Self::DataMissing => 74,
             Self::AcceleratorFailed => 75,
+            Self::DiskNotCloned => 76,
         }
     }
 }

@@ -124,9 +124,12 @@ pub struct Services {
     /// Load balancers for ports of the hosts with the role Worker.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub load_balancer_worker: Vec<WorkerLoadBalancer>,
-    /// SSH bastions. This version ignores them.
+    /// SSH bastions, from which users reach the hosts of all roles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jump_host: Vec<JumpHost>,
+    /// OpenID Connect servers, such as Dex, for the users of the cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub auth: Vec<AuthService>,
 }
 
 /// The fields that all services have.
@@ -197,12 +200,39 @@ pub struct JumpHost {
     /// Access to the management controllers of the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc: Option<BmcAccess>,
-    /// Public keys that may log in, in the format of the file `authorized_keys` of OpenSSH.
+    /// Public keys that may log in, each a line in the format of the file `authorized_keys` of OpenSSH. At most 64.
+    #[schemars(extend("maxItems" = 64))]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ssh_authorized_keys: Vec<String>,
     /// Secret with the private keys for the hosts, one file for each key of the Secret.
     #[serde(rename = "nodeSSHPrivateKeys")]
     pub node_ssh_private_keys: String,
+}
+
+/// An entry of `auth`: an OpenID Connect server with the image and the configuration of the user. The defaults fit Dex.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthService {
+    /// The common fields. `image` must not be empty, and `nodeInterfaceId` has no effect.
+    #[serde(flatten)]
+    pub service: Service,
+    /// Node port for `port`. With 0, Kubernetes selects one.
+    #[schemars(extend("minimum" = 0, "maximum" = 65535))]
+    pub node_port: i32,
+    /// Arguments of the image. Default: `dex serve /etc/dex/config.yaml`.
+    #[schemars(extend("maxItems" = 64))]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Secret with the files of the directory `/etc/dex`, such as `config.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_secret: Option<String>,
+    /// Secret of the type `kubernetes.io/tls` with the files of the directory `/etc/dex-tls`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_secret: Option<String>,
+    /// Port at which the server listens. Default: 5556.
+    #[schemars(extend("minimum" = 1024, "maximum" = 65535))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
 }
 
 /// Access to the management controllers of the hosts.
@@ -268,6 +298,9 @@ pub struct Member {
     pub uid: String,
     /// Name of the host.
     pub name: String,
+    /// Namespace of the host, if it is another one than that of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// Role of the host.
     pub role: String,
     /// Time at which the controller has found the host in the cluster.
@@ -280,6 +313,9 @@ pub struct Member {
 pub struct RejectedHost {
     /// Name of the host.
     pub name: String,
+    /// Namespace of the host, if it is another one than that of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     /// The role.
     pub role: String,
     /// The reason, for example `Consumed`.
@@ -339,6 +375,14 @@ impl Reason for SIPClusterReason {
     }
 }
 
+/// The lists of services.
+const LISTS: [&str; 4] = [
+    "loadBalancerControlPlane",
+    "loadBalancerWorker",
+    "jumpHost",
+    "auth",
+];
+
 fn rule(rule: impl Into<String>, message: impl Into<String>) -> ValidationRule {
     ValidationRule {
         rule: rule.into(),
@@ -356,7 +400,7 @@ pub fn crd() -> CustomResourceDefinition {
     {
         without_nulls(root);
         // `loadbalancer-controlplane-`, the name and `-2` are the name of a Service, which has at most 63 characters.
-        let is_one = ["loadBalancerControlPlane", "loadBalancerWorker", "jumpHost"]
+        let is_one = LISTS
             .map(|list| {
                 format!("(!has(self.spec.services.{list}) || self.spec.services.{list}.size() < 2)")
             })
@@ -401,7 +445,7 @@ fn limit(root: &mut JSONSchemaProps) {
             ),
         ]);
     }
-    for list in ["loadBalancerControlPlane", "loadBalancerWorker", "jumpHost"] {
+    for list in LISTS {
         if let Some(list) = field(root, &["spec", "services", list]) {
             list.max_items = Some(8);
         }
@@ -415,6 +459,18 @@ fn limit(root: &mut JSONSchemaProps) {
                     other.nodePort < entry.nodePortRange.start || other.nodePort > entry.nodePortRange.end))";
         let ports = "self.loadBalancerControlPlane.all(entry, entry.nodePort == 0 || \
                      self.loadBalancerControlPlane.filter(other, other.nodePort == entry.nodePort).size() == 1)";
+        let has_own_port = |list: &str, others: &str| {
+            format!(
+                "self.{list}.all(entry, entry.nodePort == 0 || (\
+                 self.{list}.filter(other, other.nodePort == entry.nodePort).size() == 1 && {others} \
+                 (!has(self.loadBalancerControlPlane) || self.loadBalancerControlPlane.all(other, other.nodePort != entry.nodePort)) && \
+                 (!has(self.loadBalancerWorker) || self.loadBalancerWorker.all(other, \
+                 entry.nodePort < other.nodePortRange.start || entry.nodePort > other.nodePortRange.end))))"
+            )
+        };
+        let jump_host = has_own_port("jumpHost", "");
+        let of_jump_host = "(!has(self.jumpHost) || self.jumpHost.all(other, other.nodePort != entry.nodePort)) &&";
+        let auth = has_own_port("auth", of_jump_host);
         services.x_kubernetes_validations = Some(vec![
             rule(
                 format!("!has(self.loadBalancerWorker) || {worker}"),
@@ -433,6 +489,18 @@ fn limit(root: &mut JSONSchemaProps) {
             rule(
                 format!("!has(self.loadBalancerControlPlane) || {ports}"),
                 "loadBalancerControlPlane: use another nodePort for each entry",
+            ),
+            rule(
+                format!("!has(self.auth) || {auth}"),
+                "auth: use a nodePort that no other entry, no load balancer and no jump host has",
+            ),
+            rule(
+                "!has(self.auth) || self.auth.all(entry, entry.image.size() > 0)",
+                "auth: name the image of an OpenID Connect server, such as ghcr.io/dexidp/dex",
+            ),
+            rule(
+                format!("!has(self.jumpHost) || {jump_host}"),
+                "jumpHost: use a nodePort that no other entry and no load balancer has",
             ),
         ]);
     }

@@ -29,3 +29,6 @@ pub const PART_OF: &str = "sip";
 pub const ANNOTATION_APPLIED: &str = "sip.vmoperator.jdrupes.org/applied";
 /// Annotation of the pods of a service: hash of their configuration.
 pub const ANNOTATION_CONFIGURATION: &str = "sip.vmoperator.jdrupes.org/configuration";
+
+/// ConfigMaps with the templates of load balancers that the Airship SIP operator reads.
+pub const TEMPLATES: [&str; 2] = ["loadbalancercontrolplane", "loadbalancerworker"];

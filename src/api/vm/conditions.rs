@@ -279,8 +279,8 @@ condition_reasons! {
     /// An object of another owner has the name that an object of this VM needs.
     NameTaken: SERVICE_IN_SYNC, MEDIA_FETCHED => "look at the pod that has the name of the download pod. If no VM owns \
         the pod, delete it. If a VM owns the pod, stop that VM until the download is complete";
-    /// The API server rejects the Service; an existing Service is unchanged.
-    Rejected: SERVICE_IN_SYNC;
+    /// The API server rejects the Service, or labels or annotations of a disk's PVC; the existing object is unchanged.
+    Rejected: SERVICE_IN_SYNC, DISKS_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
     UnnamedDisks: DISKS_NAMED;
     /// Fields of the VM have no effect; the message names them.

@@ -293,13 +293,40 @@ pub struct Disk {
     pub bootindex: Option<i64>,
 }
 
-/// The image of a disk. Exactly one kind.
+/// The contents of a disk. Exactly one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskSource {
     /// Image on a web server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpSource>,
+    /// Another disk, which is copied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pvc: Option<PvcSource>,
+    /// Image that a user sends to the import pod. The condition `Ready` has the commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upload: Option<UploadSource>,
+}
+
+/// An image that a user uploads, raw or qcow2, also compressed by gzip, xz or zstd.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UploadSource {
+    /// Checksum that the uploaded file must have: `sha256:` and 64 hexadecimal digits, or `sha512:` and 128.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// Format of the image. Default: that of its first bytes: qcow2, or raw with a boot sector or an ISO 9660 file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<ImageFormat>,
+}
+
+/// A disk on another PVC. Its bytes are copied, whatever they are. Storage class and volume mode may differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PvcSource {
+    /// Name of a PVC of the namespace: a block device, or a file system with the file `disk.img`. The copy waits while a pod can write to
+    /// the PVC.
+    pub name: String,
 }
 
 /// An image on a web server, raw or qcow2, also compressed by gzip, xz or zstd.

@@ -64,17 +64,10 @@ use std::collections::BTreeMap;
         description = "Reason of the condition Ready: the state of the VM, or the cause that blocks the VM"
     ),
     printcolumn(
-        name = "Running",
-        type_ = "string",
-        json_path = r#".status.conditions[?(@.type=="Running")].status"#,
-        description = "Whether the guest runs"
-    ),
-    printcolumn(
         name = "Booted",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Booted")].status"#,
-        description = "Whether the guest agent has answered since the last boot",
-        priority = 1
+        description = "Whether the guest agent has answered since the last boot"
     ),
     printcolumn(
         name = "Acceleration",

@@ -160,6 +160,10 @@ pub const SEED_NETWORK_CONFIG: &str = "network-config";
 
 /// Directory in a VM's pod with the mounts of disks in `Filesystem` mode, each named after its disk.
 pub const DISKS_DIR: &str = "/var/local/vm-disks";
+/// Mount path of the file system that is copied onto a disk.
+pub const SOURCE_DIR: &str = "/var/local/vm-source";
+/// Path of the block device that is copied onto a disk.
+pub const SOURCE_DEVICE: &str = "/dev/vm-source";
 /// Name of the image file in the file system of a disk in `Filesystem` mode.
 pub const DISK_FILE: &str = "disk.img";
 

@@ -37,6 +37,14 @@ impl AdaptorConfig {
         self.get(names::KEY_DEVELOPER_MODE) == Some("true")
     }
 
+    /// Whether the adaptor creates instances of EC2.
+    pub fn uses_aws(&self) -> bool {
+        match self.get(names::KEY_PROVIDER) {
+            Some(provider) => provider == names::PROVIDER_AWS,
+            None => self.get(names::KEY_REGION).is_some(),
+        }
+    }
+
     /// The names of the objects, for messages.
     pub fn names(&self) -> String {
         format!("Secret {} or ConfigMap {}", self.secret, self.config_map)

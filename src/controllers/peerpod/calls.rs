@@ -1,5 +1,5 @@
-//! (client) Calls to providers outside the cluster, beside the reconciles. All waiting calls of a provider are made together, so that their number
-//! does not grow with that of the instances.
+//! (client) Calls to providers outside the cluster, beside the reconciles. Each provider has its own queue and pause. All waiting calls of `aws` are
+//! made together, so that their number does not grow with that of the instances.
 //!
 //! ```text
 //! reconcile ──► Job ──► configuration ──► pause? ──► still decided? ──► calls ──► result ──► reconcile
@@ -12,18 +12,19 @@ use crate::controllers::peerpod::aws::{Ec2, Found, METADATA_HOSTS, ROUND_MAX, TE
 use crate::controllers::peerpod::decide::{
     Answer, Decision, InstanceId, InstanceState, Read, decide,
 };
-use crate::controllers::peerpod::facts::{Facts, Owner};
+use crate::controllers::peerpod::facts::{Owner, Seen};
 use crate::controllers::peerpod::failure::Failure;
 use crate::controllers::peerpod::gate::Gate;
+use crate::controllers::peerpod::libvirt::config::LibvirtConfig;
+use crate::controllers::peerpod::libvirt::{Host, INSTANCES_MAX, Session};
 use crate::controllers::peerpod::{PeerPodController, PeerPodState};
-use crate::https::HttpsClient;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// The first and the longest pause after a failure of all calls to a provider.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -35,6 +36,53 @@ const CONFIG_RECHECK: Duration = Duration::from_secs(2);
 /// delay terminations.
 const RELEASES_MAX: usize = 10;
 
+/// A provider outside the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provider {
+    /// Instances of EC2.
+    Aws,
+    /// Domains of libvirt.
+    Libvirt,
+}
+
+impl Provider {
+    fn of(id: &InstanceId) -> Option<Self> {
+        match id {
+            InstanceId::VirtualMachine(_) => None,
+            InstanceId::Aws(_) => Some(Self::Aws),
+            InstanceId::Libvirt(_) => Some(Self::Libvirt),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Aws => names::PROVIDER_AWS,
+            Self::Libvirt => names::PROVIDER_LIBVIRT,
+        }
+    }
+
+    /// Maximum number of instances in one round of calls.
+    fn round_max(self) -> usize {
+        match self {
+            Self::Aws => ROUND_MAX,
+            Self::Libvirt => INSTANCES_MAX,
+        }
+    }
+}
+
+/// The configuration of calls to a provider.
+#[derive(Clone, PartialEq, Eq)]
+enum ProviderConfig {
+    Aws(AwsConfig),
+    Libvirt(LibvirtConfig),
+}
+
+/// A connection to a provider.
+enum Connection {
+    Aws(Box<Ec2>),
+    Libvirt(Box<Host>),
+}
+
 /// A call that a decision needs.
 pub struct Job {
     /// The `PeerPod`.
@@ -45,6 +93,8 @@ pub struct Job {
     pub owner: Owner,
     /// Whether the `PeerPod` is being deleted.
     pub is_ending: bool,
+    /// The note about the instance.
+    pub seen: Option<Seen>,
     /// What was read before the decision.
     pub read: Read,
     /// The decision.
@@ -52,11 +102,16 @@ pub struct Job {
 }
 
 impl Job {
-    fn id(&self) -> Option<&AwsId> {
+    fn instance(&self) -> Option<&InstanceId> {
         match &self.decision {
-            Decision::Describe(InstanceId::Aws(id)) | Decision::Delete(InstanceId::Aws(id)) => {
-                Some(id)
-            }
+            Decision::Describe(id) | Decision::Delete(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn id(&self) -> Option<&AwsId> {
+        match self.instance() {
+            Some(InstanceId::Aws(id)) => Some(id),
             _ => None,
         }
     }
@@ -66,19 +121,67 @@ impl Job {
     }
 }
 
-/// The calls that wait.
+/// The calls that wait, of each provider.
 #[derive(Default)]
-pub struct Calls {
+pub struct Queues {
+    aws: Calls,
+    libvirt: Calls,
+}
+
+impl Queues {
+    /// Adds a call.
+    pub fn push(&self, job: Job) {
+        if let Some(provider) = job.instance().and_then(Provider::of) {
+            self.of(provider).push(job);
+        }
+    }
+
+    /// Waits until no pause of the provider `aws` is left.
+    pub async fn aws_unpaused(&self) {
+        self.aws.unpaused().await;
+    }
+
+    fn of(&self, provider: Provider) -> &Calls {
+        match provider {
+            Provider::Aws => &self.aws,
+            Provider::Libvirt => &self.libvirt,
+        }
+    }
+}
+
+/// The calls to one provider that wait.
+#[derive(Default)]
+struct Calls {
     jobs: Mutex<VecDeque<Job>>,
     added: Notify,
+    /// The end of the pause after a failure of all calls.
+    paused_until: Mutex<Option<Instant>>,
 }
 
 impl Calls {
-    /// Adds a call.
-    pub fn push(&self, job: Job) {
+    fn push(&self, job: Job) {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.push_back(job);
         self.added.notify_one();
+    }
+
+    fn set_pause(&self, until: Option<Instant>) {
+        let paused_until = self.paused_until.lock();
+        *paused_until.unwrap_or_else(PoisonError::into_inner) = until;
+    }
+
+    /// Waits until no pause after a failure of all calls is left.
+    async fn unpaused(&self) {
+        loop {
+            let until = *self
+                .paused_until
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            match until.filter(|until| *until > Instant::now()) {
+                Some(until) => sleep_until(until).await,
+                None => return,
+            }
+        }
     }
 
     async fn waiting(&self) {
@@ -96,8 +199,8 @@ impl Calls {
         }
     }
 
-    /// Takes the calls of one round: deletions first, then descriptions of ended pods' instances, the oldest of each.
-    fn take(&self) -> Vec<Job> {
+    /// Takes up to `max` calls of one round: deletions first, then descriptions of ended pods' instances, the oldest of each.
+    fn take(&self, max: usize) -> Vec<Job> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let is_deletion = jobs.iter().any(Job::is_deletion);
         let mut all: Vec<Job> = std::mem::take(&mut *jobs).into();
@@ -106,7 +209,7 @@ impl Calls {
         let same = all
             .iter()
             .take_while(|job| job.is_deletion() == is_deletion);
-        let count = same.count().min(ROUND_MAX);
+        let count = same.count().min(max);
         jobs.extend(all.split_off(count));
         all
     }
@@ -118,12 +221,12 @@ struct Pause {
     failures: u32,
     until: Option<Instant>,
     /// The configuration with which the calls have failed.
-    config: Option<Result<AwsConfig, Failure>>,
+    config: Option<Result<ProviderConfig, Failure>>,
 }
 
 impl Pause {
     /// The rest of the pause. A changed configuration ends it.
-    fn left(&self, now: Instant, config: &Result<AwsConfig, Failure>) -> Option<Duration> {
+    fn left(&self, now: Instant, config: &Result<ProviderConfig, Failure>) -> Option<Duration> {
         let left = self.until?.checked_duration_since(now)?;
         let is_same = self.config.as_ref() == Some(config);
         (is_same && !left.is_zero()).then_some(left)
@@ -132,7 +235,7 @@ impl Pause {
     fn begin(
         &mut self,
         now: Instant,
-        config: &Result<AwsConfig, Failure>,
+        config: &Result<ProviderConfig, Failure>,
         demanded: Option<Duration>,
     ) {
         let (first, longest) = PAUSES;
@@ -146,24 +249,32 @@ impl Pause {
 }
 
 impl PeerPodController {
-    /// Makes the calls that reconciles need, as long as the process runs.
+    /// Makes the calls that reconciles need, as long as the process runs. A provider that does not answer delays no other one.
     pub async fn call_providers(self: Arc<Self>) {
         self.cluster.leadership.elected().await;
-        let (mut pause, mut connection) = (Pause::default(), None::<(AwsConfig, Ec2)>);
+        futures::join!(
+            self.call_provider(Provider::Aws),
+            self.call_provider(Provider::Libvirt)
+        );
+    }
+
+    async fn call_provider(&self, provider: Provider) {
+        let calls = self.calls.of(provider);
+        let (mut pause, mut connection) = (Pause::default(), None);
         loop {
-            self.calls.waiting().await;
-            let Some((adaptor, cluster_uid)) = self.read_for_calls().await else {
+            calls.waiting().await;
+            let Some((adaptor, ssh, cluster_uid)) = self.read_for_calls(calls, provider).await
+            else {
                 sleep(CONFIG_RECHECK).await;
                 continue;
             };
-            let config = AwsConfig::of(&adaptor, &self.environment);
+            let config = self.config_of(provider, &adaptor, &ssh);
             if let Some(left) = pause.left(Instant::now(), &config) {
                 sleep(left.min(CONFIG_RECHECK)).await;
                 continue;
             }
-            let jobs: Vec<Job> = self
-                .calls
-                .take()
+            let jobs: Vec<Job> = calls
+                .take(provider.round_max())
                 .into_iter()
                 .filter(|job| {
                     let is_decided = self.is_decided(job);
@@ -178,7 +289,8 @@ impl PeerPodController {
                 continue;
             }
             let results = match self.connected(&config, &mut connection) {
-                Ok(ec2) => self.round(ec2, &jobs, &adaptor, cluster_uid).await,
+                Ok(Connection::Aws(ec2)) => self.round(ec2, &jobs, &adaptor, cluster_uid).await,
+                Ok(Connection::Libvirt(host)) => self.round_of_host(host, &jobs, &adaptor).await,
                 Err(failure) => Err(failure),
             };
             let of_provider = match &results {
@@ -189,12 +301,11 @@ impl PeerPodController {
                 // A call that all jobs need has failed.
                 Err(failure) => Some(failure),
             };
-            self.metrics
-                .set_up(names::PROVIDER_AWS, of_provider.is_none());
+            self.metrics.set_up(provider.name(), of_provider.is_none());
             match of_provider {
                 Some(failure) => {
                     tracing::warn!(
-                        provider = names::PROVIDER_AWS,
+                        provider = provider.name(),
                         "calls are paused: {}",
                         failure.message
                     );
@@ -202,18 +313,27 @@ impl PeerPodController {
                 }
                 None => pause = Pause::default(),
             }
+            calls.set_pause(pause.until);
             let each = |failure: Failure| vec![Err(failure); jobs.len()];
             for (job, result) in jobs.iter().zip(results.unwrap_or_else(each)) {
-                self.deliver(job, result);
+                self.deliver(provider, job, result);
             }
         }
     }
 
     /// The configuration of the adaptor, and the UID of the cluster. Without them, the calls wait.
-    async fn read_for_calls(&self) -> Option<(AdaptorConfig, &str)> {
+    async fn read_for_calls(
+        &self,
+        calls: &Calls,
+        provider: Provider,
+    ) -> Option<(AdaptorConfig, BTreeMap<String, String>, &str)> {
         let read = async {
             let cluster_uid = self.cluster_uid.get_or_try_init(|| self.read_cluster_uid());
-            Ok::<_, Error>((self.read_adaptor().await?, cluster_uid.await?.as_str()))
+            let ssh = match provider {
+                Provider::Aws => BTreeMap::new(),
+                Provider::Libvirt => self.read_secret(&self.settings.ssh_secret).await?,
+            };
+            Ok::<_, Error>((self.read_adaptor().await?, ssh, cluster_uid.await?.as_str()))
         };
         match read.await {
             Ok(read) => Some(read),
@@ -222,8 +342,8 @@ impl PeerPodController {
                 if error.code() == Some(403) {
                     let message = format!("{error}; give the controller this permission");
                     let failure = Failure::new(PeerPodReason::PermissionDenied, message);
-                    for job in self.calls.take() {
-                        self.deliver(&job, Err(failure.clone()));
+                    for job in calls.take(provider.round_max()) {
+                        self.deliver(provider, &job, Err(failure.clone()));
                     }
                 }
                 None
@@ -231,12 +351,25 @@ impl PeerPodController {
         }
     }
 
+    fn config_of(
+        &self,
+        provider: Provider,
+        adaptor: &AdaptorConfig,
+        ssh: &BTreeMap<String, String>,
+    ) -> Result<ProviderConfig, Failure> {
+        match provider {
+            Provider::Aws => AwsConfig::of(adaptor, &self.environment).map(ProviderConfig::Aws),
+            Provider::Libvirt => LibvirtConfig::of(adaptor, (&self.settings.ssh_secret, ssh))
+                .map(ProviderConfig::Libvirt),
+        }
+    }
+
     /// The connection with that configuration.
     fn connected<'a>(
         &self,
-        config: &Result<AwsConfig, Failure>,
-        connection: &'a mut Option<(AwsConfig, Ec2)>,
-    ) -> Result<&'a mut Ec2, Failure> {
+        config: &Result<ProviderConfig, Failure>,
+        connection: &'a mut Option<(ProviderConfig, Connection)>,
+    ) -> Result<&'a mut Connection, Failure> {
         let config = config.as_ref().map_err(Clone::clone)?;
         let known = match connection.take() {
             Some(known) if known.0 == *config => known,
@@ -244,20 +377,33 @@ impl PeerPodController {
                 if before.is_some() {
                     self.reset_backoff();
                 }
-                let https = HttpsClient::new(self.settings.ca_bundle.as_bytes());
-                let https = https.map_err(|error| {
-                    let message = format!("the setting caBundle cannot be used: {error}");
-                    Failure::new(PeerPodReason::ConfigInvalid, message)
-                })?;
-                let https = https.with_plain_hosts(&METADATA_HOSTS);
-                let gate = Gate::new(https, self.cluster.leadership.clone());
-                (
-                    config.clone(),
-                    Ec2::new(config, &self.settings.providers.aws, gate),
-                )
+                (config.clone(), self.connect(config)?)
             }
         };
         Ok(&mut connection.insert(known).1)
+    }
+
+    /// A connection that has sent nothing yet.
+    fn connect(&self, config: &ProviderConfig) -> Result<Connection, Failure> {
+        match config {
+            ProviderConfig::Aws(config) => Ok(Connection::Aws(Box::new(self.connect_aws(config)?))),
+            ProviderConfig::Libvirt(config) => {
+                let host = Host::new(config.clone(), self.cluster.leadership.clone());
+                Ok(Connection::Libvirt(Box::new(host)))
+            }
+        }
+    }
+
+    /// A connection to EC2 that has sent nothing yet.
+    pub(super) fn connect_aws(&self, config: &AwsConfig) -> Result<Ec2, Failure> {
+        let https = (self.https)(self.settings.ca_bundle.as_bytes());
+        let https = https.map_err(|error| {
+            let message = format!("the setting caBundle cannot be used: {error}");
+            Failure::new(PeerPodReason::ConfigInvalid, message)
+        })?;
+        let leadership = self.cluster.leadership.clone();
+        let gate = Gate::new(https.with_plain_hosts(&METADATA_HOSTS), leadership);
+        Ok(Ec2::new(config, &self.settings.providers.aws, gate))
     }
 
     /// Begins the backoff of failed calls again, after a change of the configuration.
@@ -277,11 +423,10 @@ impl PeerPodController {
 
     /// Whether the decision is still the same. The call may have waited for hours, and a person or the adaptor may have decided otherwise.
     fn is_decided(&self, job: &Job) -> bool {
-        let all = self.peerpods.reader().state();
         let peerpod = self.peerpods.get(&job.key);
         let peerpod = peerpod.filter(|it| it.metadata.uid.as_ref() == Some(&job.uid));
         peerpod.is_some_and(|peerpod| {
-            let facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
+            let facts = self.facts(&peerpod);
             decide(&facts, &job.read, &self.settings.virtual_machine.namespaces) == job.decision
         })
     }
@@ -406,12 +551,66 @@ impl PeerPodController {
         Ok(results)
     }
 
+    /// Describes the domain of each job. Deletes it if that was decided, and it is still in the state of the decision.
+    ///
+    /// # Errors
+    /// There is no connection.
+    async fn round_of_host(
+        &self,
+        host: &mut Host,
+        jobs: &[Job],
+        adaptor: &AdaptorConfig,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let mut session = host.begin_round().await?;
+        let (mut results, mut away) = (Vec::new(), None::<Failure>);
+        for job in jobs {
+            let result = match &away {
+                Some(failure) => Err(failure.clone()),
+                None => self.call_host(&mut session, job, adaptor).await,
+            };
+            let failure = result.as_ref().err();
+            away = away.or_else(|| failure.filter(|it| it.is_of_provider()).cloned());
+            results.push(result);
+        }
+        Ok(results)
+    }
+
+    async fn call_host(
+        &self,
+        session: &mut Session<'_>,
+        job: &Job,
+        adaptor: &AdaptorConfig,
+    ) -> Result<Answer, Failure> {
+        let Some(InstanceId::Libvirt(id)) = job.instance() else {
+            return Ok(Answer::default());
+        };
+        let found = session.find(*id, &job.owner, job.seen.as_ref()).await?;
+        let mut result = Ok(Answer {
+            is_developer_mode: adaptor.is_developer_mode(),
+            ..found.answer(&job.owner, session.place())
+        });
+        if !is_same_deletion(job, &result) {
+            return result;
+        }
+        let mut batch = vec![(job, &mut result)];
+        self.retain_decided(&mut batch).await;
+        if batch.is_empty() {
+            return result;
+        }
+        let remains = session.delete(&found).await?;
+        Ok(Answer {
+            state: InstanceState::Gone { has_remains: false },
+            has_deleted: found.domain.is_some(),
+            remains,
+            ..result?
+        })
+    }
+
     /// Keeps the result for the next reconcile, and begins it.
-    fn deliver(&self, job: &Job, result: Result<Answer, Failure>) {
+    fn deliver(&self, provider: Provider, job: &Job, result: Result<Answer, Failure>) {
         let now = (self.cluster.instant)();
         if let Err(failure) = &result {
-            self.metrics
-                .failed(names::PROVIDER_AWS, failure.reason.into());
+            self.metrics.failed(provider.name(), failure.reason.into());
         }
         self.states.with(&job.key, |state| {
             if state.uid.as_ref() != Some(&job.uid) {
@@ -439,11 +638,22 @@ enum NextCall {
     ConfirmAbsence,
 }
 
+/// Whether the job deletes an instance that is still in the state of the decision.
+fn is_same_deletion(job: &Job, result: &Result<Answer, Failure>) -> bool {
+    let (Some(decided), Ok(answer)) = (&job.read.answer, result) else {
+        return false;
+    };
+    let is_same = decided.state == answer.state
+        && decided.place == answer.place
+        && decided.noted_remain == answer.noted_remain
+        // Without its volumes in the note, a deletion that stops halfway would leave them.
+        && decided.seen == answer.seen;
+    job.is_deletion() && is_same
+}
+
 fn next_call(job: &Job, result: &Result<Answer, Failure>) -> Option<NextCall> {
     let answer = result.as_ref().ok()?;
-    let decided = job.read.answer.as_ref();
-    let is_same = decided.is_some_and(|it| it.state == answer.state && it.place == answer.place);
-    let is_deletion = job.is_deletion() && is_same;
+    let is_deletion = is_same_deletion(job, result);
     match &answer.state {
         InstanceState::Ours { is_ending: false } if is_deletion => Some(NextCall::Terminate),
         InstanceState::Gone { has_remains: true } if is_deletion => Some(NextCall::Release),
@@ -491,6 +701,7 @@ mod tests {
                 uid: name.to_owned(),
             },
             is_ending,
+            seen: None,
             read: Read::default(),
             decision: match is_deletion {
                 true => Decision::Delete(id),
@@ -510,7 +721,13 @@ mod tests {
         ] {
             calls.push(job(name, is_ending, is_deletion));
         }
-        let taken = || -> Vec<String> { calls.take().into_iter().map(|job| job.uid).collect() };
+        let taken = || -> Vec<String> {
+            calls
+                .take(ROUND_MAX)
+                .into_iter()
+                .map(|job| job.uid)
+                .collect()
+        };
         assert_eq!(taken(), ["first", "second"]);
         assert_eq!(taken(), ["ended", "live"]);
         for n in 0..=ROUND_MAX {
@@ -553,10 +770,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pause_doubles_to_a_minute_and_ends_with_a_changed_configuration() {
         let config = |region: &str| {
-            Ok(AwsConfig {
+            Ok(ProviderConfig::Aws(AwsConfig {
                 region: region.to_owned(),
                 variables: std::collections::HashMap::new(),
-            })
+            }))
         };
         let (mut pause, now) = (Pause::default(), Instant::now());
         assert_eq!(pause.left(now, &config("a")), None);

@@ -4,7 +4,7 @@
 //! only if its instance is proved to be gone, never existed, stays with a younger `PeerPod`, or a person has abandoned it. Time releases
 //! nothing.
 
-use crate::api::peerpod::{AwsId, PeerPodReason, VirtualMachineId, names};
+use crate::api::peerpod::{AwsId, LibvirtUuid, PeerPodReason, VirtualMachineId, names};
 use crate::controllers::peerpod::facts::{Facts, Seen, Younger};
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub struct Answer {
     pub place: String,
     /// Whether this process has deleted the instance immediately before.
     pub has_deleted: bool,
+    /// Whether volumes remain of an instance that the provider does not have, which are those of the note and named after the instance.
+    pub noted_remain: bool,
     /// Resources that are named after the instance and are never deleted, each with the reason.
     pub remains: Vec<String>,
 }
@@ -83,6 +85,8 @@ pub enum InstanceId {
     VirtualMachine(VirtualMachineId),
     /// Provider `aws`.
     Aws(AwsId),
+    /// Provider `libvirt`.
+    Libvirt(LibvirtUuid),
 }
 
 /// The decision.
@@ -184,18 +188,22 @@ fn track(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
             wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
         }
         (None, InstanceState::Absent) if read.absent >= ABSENCE_TIME => {
-            never_seen(facts, &answer.place)
+            never_seen(facts, &answer.place, &id)
         }
         (None, _) => Decision::Later(ABSENT_RECHECK),
     }
 }
 
 /// The provider does not have the instance at this place, and no note says that it was there.
-fn never_seen(facts: &Facts, place: &str) -> Decision {
+fn never_seen(facts: &Facts, place: &str, id: &InstanceId) -> Decision {
     let (provider, instance) = (&facts.provider, &facts.instance);
+    let keys = match id {
+        InstanceId::Libvirt(_) => "the host",
+        _ => "account and region",
+    };
     let message = format!(
         "provider {provider} does not have instance {instance} in {place}, and it was never seen there, so it can be at another place; \
-         check account and region in the configuration of the cloud-api-adaptor. If the instance does not exist, {}",
+         check {keys} in the configuration of the cloud-api-adaptor. If the instance does not exist, {}",
         annotate(facts)
     );
     wait(
@@ -260,10 +268,11 @@ fn end(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
                     id.namespace, id.name
                 ),
                 InstanceId::Aws(id) => format!("instance {} is being terminated", id.as_str()),
+                InstanceId::Libvirt(id) => format!("domain {id} is being stopped"),
             };
             wait(PeerPodReason::Deleting, message, Some(recheck(read.waited)))
         }
-        InstanceState::Absent => absent(facts, read, answer),
+        InstanceState::Absent => absent(facts, read, answer, id),
     }
 }
 
@@ -279,16 +288,16 @@ fn delete(facts: &Facts, answer: &Answer, id: InstanceId) -> Decision {
         return wait(PeerPodReason::DeveloperMode, message, Some(CLAIM_RECHECK));
     }
     match (&answer.seen, &facts.seen) {
-        // Without the note, nothing would prove later that the instance is gone.
-        (Some(seen), None) => Decision::Note(seen.clone()),
+        // Without the note, nothing would prove later that the instance is gone, or which volumes it had.
+        (Some(seen), note) if note.as_ref() != Some(seen) => Decision::Note(seen.clone()),
         _ => Decision::Delete(id),
     }
 }
 
 /// The end of an instance that the provider does not have at this place.
-fn absent(facts: &Facts, read: &Read, answer: &Answer) -> Decision {
+fn absent(facts: &Facts, read: &Read, answer: &Answer, id: InstanceId) -> Decision {
     let Some(seen) = &facts.seen else {
-        return never_seen(facts, &answer.place);
+        return never_seen(facts, &answer.place, &id);
     };
     if seen.place != answer.place {
         let message = format!(
@@ -301,7 +310,12 @@ fn absent(facts: &Facts, read: &Read, answer: &Answer) -> Decision {
         );
         return wait(PeerPodReason::ScopeChanged, message, Some(ABSENCE_TIME));
     }
-    let left = ABSENCE_TIME.saturating_sub(read.absent);
+    let time = match id {
+        InstanceId::Aws(_) => ABSENCE_TIME,
+        // One answer of a host is a proof.
+        InstanceId::Libvirt(_) | InstanceId::VirtualMachine(_) => Duration::ZERO,
+    };
+    let left = time.saturating_sub(read.absent);
     if !left.is_zero() {
         let message = format!(
             "provider {} does not have instance {} any more; the controller asks again after 5 min, because one answer is no proof",
@@ -309,7 +323,10 @@ fn absent(facts: &Facts, read: &Read, answer: &Answer) -> Decision {
         );
         return wait(PeerPodReason::Deleting, message, Some(left));
     }
-    // Without a described instance, nothing proves that its remains are those of the pod.
+    if answer.noted_remain {
+        return delete(facts, answer, id);
+    }
+    // Without a described instance, nothing proves that other remains are those of the pod.
     Decision::Release(Release::Gone)
 }
 
@@ -354,6 +371,7 @@ fn id(facts: &Facts, namespaces: &[String]) -> Result<InstanceId, (PeerPodReason
     };
     match provider.as_str() {
         names::PROVIDER_AWS => instance.parse().map(InstanceId::Aws).map_err(malformed),
+        names::PROVIDER_LIBVIRT => instance.parse().map(InstanceId::Libvirt).map_err(malformed),
         names::PROVIDER_VIRTUAL_MACHINE => {
             let id: VirtualMachineId = instance.parse().map_err(malformed)?;
             if namespaces.contains(&id.namespace) {

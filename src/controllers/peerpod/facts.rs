@@ -2,9 +2,14 @@
 
 use crate::api::PeerPod;
 use crate::api::peerpod::names;
+use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
+use kube::runtime::watcher::Event;
 use serde::{Deserialize, Serialize};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Mutex, PoisonError};
 
 /// A `PeerPod` with its relations to others.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +42,9 @@ pub struct Seen {
     pub place: String,
     /// Its name.
     pub name: String,
+    /// Its volumes, which its deletion does not delete: `<pool>/<volume>`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
 }
 
 /// The pod that owns a `PeerPod`.
@@ -59,8 +67,75 @@ pub enum Younger {
     OtherInstance,
 }
 
+/// The keys of `PeerPods` by their pod and by their instance, so that the relations of one are found without a look at all others. Keys can be out
+/// of date, so [`Facts::of`] compares the objects.
+#[derive(Debug, Default)]
+pub struct Relations(Mutex<Index>);
+
+#[derive(Debug, Default)]
+struct Index {
+    now: HashMap<String, Vec<ObjectKey>>,
+    /// Those of a list, until its end.
+    listed: HashMap<String, Vec<ObjectKey>>,
+}
+
+impl Relations {
+    /// Applies a watch event, before the store does.
+    pub fn watched(&self, event: &Event<PeerPod>) {
+        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Apply(object) => add(&mut index.now, object),
+            Event::Delete(object) => remove(&mut index.now, object),
+            Event::Init => index.listed.clear(),
+            Event::InitApply(object) => {
+                add(&mut index.listed, object);
+                add(&mut index.now, object);
+            }
+            Event::InitDone => index.now = std::mem::take(&mut index.listed),
+        }
+    }
+
+    /// The keys of the `PeerPods` of the same pod or with the same instance, and its own.
+    pub fn of(&self, peerpod: &PeerPod) -> BTreeSet<ObjectKey> {
+        let index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = relations(peerpod).into_iter().flatten();
+        let keys = keys.filter_map(|relation| index.now.get(&relation));
+        keys.flatten().cloned().collect()
+    }
+}
+
+fn relations(peerpod: &PeerPod) -> [Option<String>; 2] {
+    let instance = &peerpod.spec.instance_id;
+    [
+        owner(peerpod).map(|owner| format!("pod {}", owner.uid)),
+        (!instance.is_empty()).then(|| format!("instance {instance}")),
+    ]
+}
+
+fn add(index: &mut HashMap<String, Vec<ObjectKey>>, peerpod: &PeerPod) {
+    let key = ObjectKey::of(peerpod);
+    for relation in relations(peerpod).into_iter().flatten() {
+        let keys = index.entry(relation).or_default();
+        if !keys.contains(&key) {
+            keys.push(key.clone());
+        }
+    }
+}
+
+fn remove(index: &mut HashMap<String, Vec<ObjectKey>>, peerpod: &PeerPod) {
+    let key = ObjectKey::of(peerpod);
+    for relation in relations(peerpod).into_iter().flatten() {
+        if let Entry::Occupied(mut entry) = index.entry(relation) {
+            entry.get_mut().retain(|other| *other != key);
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+}
+
 impl Facts {
-    /// The facts about the `PeerPod`. `all` are those of all watched namespaces.
+    /// The facts about the `PeerPod`. `all` are at least those of its [`Relations`].
     #[must_use]
     pub fn of<'a>(peerpod: &PeerPod, all: impl Iterator<Item = &'a PeerPod>) -> Self {
         let annotation = |name| peerpod.annotations().get(name);
@@ -123,4 +198,52 @@ pub fn owner(peerpod: &PeerPod) -> Option<Owner> {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn peerpod(name: &str, pod: &str, instance: &str) -> PeerPod {
+        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod});
+        let object = json!({
+            "metadata": {"name": name, "namespace": "n", "ownerReferences": [owner]},
+            "spec": {"instanceID": instance},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn relations_are_those_of_the_pod_and_of_the_instance() {
+        let (a, b) = (peerpod("a", "p", "i-1"), peerpod("b", "p", ""));
+        let (c, d) = (peerpod("c", "q", "i-1"), peerpod("d", "r", ""));
+        let relations = Relations::default();
+        let related = |to: &PeerPod| -> Vec<String> {
+            relations
+                .of(to)
+                .iter()
+                .map(|key| key.name().to_owned())
+                .collect()
+        };
+        relations.watched(&Event::Init);
+        relations.watched(&Event::InitApply(a.clone()));
+        relations.watched(&Event::InitApply(b.clone()));
+        relations.watched(&Event::InitDone);
+        relations.watched(&Event::Apply(c.clone()));
+        relations.watched(&Event::Apply(d.clone()));
+        assert_eq!(related(&a), ["a", "b", "c"]);
+        assert_eq!(
+            (related(&b), related(&d)),
+            (vec!["a".to_owned(), "b".to_owned()], vec!["d".to_owned()])
+        );
+        relations.watched(&Event::Delete(b));
+        assert_eq!(related(&a), ["a", "c"]);
+        // Until the end of a list, the former objects count too.
+        relations.watched(&Event::Init);
+        relations.watched(&Event::InitApply(a.clone()));
+        assert_eq!(related(&a), ["a", "c"]);
+        relations.watched(&Event::InitDone);
+        assert_eq!(related(&a), ["a"]);
+    }
 }

@@ -8,6 +8,12 @@ use tokio::time::{Instant, sleep};
 /// Time for one call. It also ends with the leadership.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The time for a call that begins now, or none if this process does not lead.
+pub fn call_time(leadership: &Leadership) -> Option<Duration> {
+    let left = leadership.remaining()?;
+    Some(left.min(CALL_TIMEOUT))
+}
+
 /// A client that sends a request only while this process leads. The check is immediately before the request. A process that is suspended after
 /// it, or that has to open a connection first, can still send the request after the end of its leadership.
 #[derive(Clone, Debug)]
@@ -30,12 +36,12 @@ impl Gate {
         &self,
         request: http::Request<Vec<u8>>,
     ) -> Result<http::Response<Vec<u8>>, HttpsError> {
-        let Some(left) = self.leadership.remaining() else {
+        let Some(time) = call_time(&self.leadership) else {
             return Err(HttpsError::new(
                 "this operator is not the leader, so it sends nothing",
             ));
         };
-        self.https.send(request, left.min(CALL_TIMEOUT)).await
+        self.https.send(request, time).await
     }
 }
 

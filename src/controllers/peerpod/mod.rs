@@ -13,24 +13,28 @@
 mod adaptor;
 mod aws;
 mod calls;
+pub mod check;
 mod decide;
 mod facts;
 mod failure;
 mod gate;
+mod libvirt;
 pub mod metrics;
 mod report;
+mod sweep;
 mod virtual_machine;
 
 use crate::api::peerpod::{PeerPodReason, VirtualMachineId, names};
 use crate::api::{PeerPod, VirtualMachine};
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
-use crate::controllers::peerpod::calls::{Calls, Job};
+use crate::controllers::peerpod::calls::{Job, Queues};
 use crate::controllers::peerpod::decide::{
     Answer, Decision, InstanceId, InstanceState, Read, Release, decide,
 };
-use crate::controllers::peerpod::facts::{Facts, Owner, Seen, owner};
+use crate::controllers::peerpod::facts::{Facts, Owner, Relations, Seen};
 use crate::controllers::peerpod::failure::Failure;
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
+use crate::https::{HttpsClient, HttpsError};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
@@ -90,9 +94,14 @@ pub struct PeerPodState {
     has_deleted: bool,
     /// Whether this process has reported that a person has abandoned the instance.
     has_warned: bool,
+    /// The reason of the last report.
+    reason: Option<PeerPodReason>,
     /// The last report. The definition of confidential containers has no conditions, so the status may not keep it.
     reported: Option<String>,
 }
+
+/// Creates the client for the services of providers. It trusts public certificate authorities and those of the argument.
+type NewHttpsClient = Box<dyn Fn(&[u8]) -> Result<HttpsClient, HttpsError> + Send + Sync>;
 
 /// The controller.
 pub struct PeerPodController {
@@ -102,13 +111,16 @@ pub struct PeerPodController {
     settings: PeerPodSettings,
     states: States<PeerPodState>,
     peerpods: Arc<PrimaryStore<PeerPod>>,
+    relations: Arc<Relations>,
     undecodable: [Arc<Undecodable>; 1],
     /// UID of the namespace `kube-system`, which identifies the cluster.
     cluster_uid: OnceCell<String>,
     metrics: Arc<PeerPodMetrics>,
     /// Variables of the process that sources of credentials read.
     environment: HashMap<String, String>,
-    calls: Calls,
+    /// Creates the client for the services of providers.
+    pub https: NewHttpsClient,
+    calls: Queues,
     changes: OnceLock<Changes<PeerPod>>,
 }
 
@@ -121,19 +133,23 @@ impl PeerPodController {
         settings: PeerPodSettings,
         environment: HashMap<String, String>,
     ) -> Self {
+        let metrics = cluster.metrics.of::<PeerPodMetrics>();
+        metrics.reset();
         Self {
             states: States::new(cluster.first_backoff, cluster.jitter),
             peerpods: Arc::default(),
+            relations: Arc::default(),
             undecodable: [Undecodable::new::<PeerPod>(Some(
                 "its instance is not deleted",
             ))],
             cluster_uid: OnceCell::new(),
-            metrics: cluster.metrics.of(),
+            metrics,
             cluster,
             namespace,
             settings,
             environment,
-            calls: Calls::default(),
+            https: Box::new(HttpsClient::new),
+            calls: Queues::default(),
             changes: OnceLock::new(),
         }
     }
@@ -152,7 +168,13 @@ impl PeerPodController {
         let [undecodable] = &self.undecodable;
         let (cluster, last) = (&self.cluster, StandIn::LastVersion);
         let events = decoded_in(cluster, &namespaces, &Config::default(), undecodable, last);
-        let peerpods = self.peerpods.clone();
+        let (peerpods, relations) = (self.peerpods.clone(), self.relations.clone());
+        let noted = relations.clone();
+        let events = events.inspect(move |event| {
+            if let Ok(event) = event {
+                noted.watched(event);
+            }
+        });
         let (changes, changed) = Changes::new(peerpods.clone());
         let changes = self.changes.get_or_init(|| changes).clone();
         let own = follow::primaries(cluster, "peerpods", events, peerpods.clone());
@@ -160,11 +182,19 @@ impl PeerPodController {
             let Some(peerpod) = peerpods.get(&ObjectKey::from(peerpod)) else {
                 return;
             };
-            let pod = owner(&peerpod);
-            let is_sibling = |other: &PeerPod| owner(other) == pod && other.uid() != peerpod.uid();
-            changes.all(|other| pod.is_some() && is_sibling(other));
+            let own = ObjectKey::of(&*peerpod);
+            let others = relations.of(&peerpod).into_iter().filter(|key| *key != own);
+            others.for_each(|key| changes.object(key));
         });
         futures::stream::select(own, changed)
+    }
+
+    /// The facts about the `PeerPod`, as the store has them.
+    fn facts(&self, peerpod: &PeerPod) -> Facts {
+        let related = self.relations.of(peerpod);
+        let related = related.iter().filter_map(|key| self.peerpods.get(key));
+        let related: Vec<_> = related.collect();
+        Facts::of(peerpod, related.iter().map(|it| &**it))
     }
 
     /// Reads or changes the state of the `PeerPod`. One with another UID has a new state.
@@ -218,14 +248,19 @@ impl PeerPodController {
         Ok(found.await?.and_then(|it| it.data).unwrap_or_default())
     }
 
-    /// The configuration of the adaptor, as the API server has it now.
-    async fn read_adaptor(&self) -> Result<AdaptorConfig, Error> {
+    /// The keys of a Secret of the adaptor. One that does not exist has none.
+    async fn read_secret(&self, name: &str) -> Result<BTreeMap<String, String>, Error> {
         let writer = Writer::new(&self.cluster, &self.namespace);
-        let (config_map, secret) = (&self.settings.config_map, &self.settings.secret);
-        let found = writer.find::<Secret, Secret>(secret).await?;
+        let found = writer.find::<Secret, Secret>(name).await?;
         let data = found.and_then(|it| it.data).unwrap_or_default().into_iter();
         let text = |value: Vec<u8>| String::from_utf8_lossy(&value).trim().to_owned();
-        let of_secret = data.map(|(key, value)| (key, text(value.0))).collect();
+        Ok(data.map(|(key, value)| (key, text(value.0))).collect())
+    }
+
+    /// The configuration of the adaptor, as the API server has it now.
+    async fn read_adaptor(&self) -> Result<AdaptorConfig, Error> {
+        let (config_map, secret) = (&self.settings.config_map, &self.settings.secret);
+        let of_secret = self.read_secret(secret).await?;
         let of_config_map = self.read_config_map().await?;
         Ok(AdaptorConfig::new(
             (config_map, of_config_map),
@@ -259,6 +294,7 @@ impl PeerPodController {
                 uid: uid.clone(),
                 owner: owner.clone(),
                 is_ending: facts.is_ending,
+                seen: facts.seen.clone(),
                 read,
                 decision,
             });
@@ -410,9 +446,12 @@ impl Reconciler for PeerPodController {
         &self.undecodable
     }
 
+    fn update_metrics(&self) {
+        report::update_metrics(self);
+    }
+
     async fn reconcile(&self, peerpod: Arc<PeerPod>) -> Result<Outcome, Error> {
-        let all = self.peerpods.reader().state();
-        let mut facts = Facts::of(&peerpod, all.iter().map(|it| &**it));
+        let mut facts = self.facts(&peerpod);
         let mut read = Read::default();
         if facts.is_ending && facts.younger.is_some() {
             read.waited = self.waited(&peerpod);

@@ -17,6 +17,7 @@ use kube::Resource;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::EventType;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The outcome of a release: a label of the metric.
@@ -91,26 +92,60 @@ pub(super) async fn remaining(cluster: &Cluster, peerpod: &PeerPod, remains: &[S
 pub(super) async fn abandoned(cluster: &Cluster, namespace: &str, peerpod: &PeerPod) {
     const REASON: &str = "InstanceAbandoned";
     let (key, id) = (ObjectKey::of(peerpod), &peerpod.spec.instance_id);
+    let retain = match &*peerpod.spec.cloud_provider {
+        names::PROVIDER_AWS => {
+            "; to retain the instance if sweep is delete, remove its tag caa-cluster-uid"
+        }
+        _ => "",
+    };
     let note = format!(
-        "PeerPod {key} is released without a proof that instance {id} of provider {} is deleted, because of the annotation {}",
+        "PeerPod {key} is released without a proof that instance {id} of provider {} is deleted, because of the annotation {}{retain}",
         peerpod.spec.cloud_provider,
         names::ANNOTATION_ABANDON
     );
     tracing::warn!("{note}");
     let object = peerpod.object_ref(&());
     events::publish(cluster, &object, EventType::Warning, REASON, &note).await;
+    on_deployment(cluster, namespace, REASON, &note).await;
+}
+
+/// Publishes a Warning on the controller's Deployment. `namespace` is that of the controller.
+pub(super) async fn on_deployment(cluster: &Cluster, namespace: &str, reason: &str, note: &str) {
     let writer = Writer::new(cluster, namespace);
     let deployment = writer.find::<Deployment, PartialObjectMeta<Deployment>>(names::MANAGER);
     let deployment = deployment.await;
     if let Err(error) = &deployment {
-        tracing::warn!(%error, "cannot report the abandoned instance on the Deployment of the controller");
+        tracing::warn!(%error, reason, "cannot report this on the Deployment of the controller");
     }
     if let Ok(Some(deployment)) = deployment {
         let mut object = deployment.object_ref(&());
         (object.api_version, object.kind) =
             (Some("apps/v1".to_owned()), Some("Deployment".to_owned()));
-        events::publish(cluster, &object, EventType::Warning, REASON, &note).await;
+        events::publish(cluster, &object, EventType::Warning, reason, note).await;
     }
+}
+
+/// Counts the deletions. Only the leader knows their reasons.
+pub(super) fn update_metrics(controller: &PeerPodController) {
+    let (mut pending, mut oldest) = (BTreeMap::new(), 0);
+    let all = controller.peerpods.reader().state();
+    let is_leader = controller.cluster.leadership.leads();
+    for peerpod in all.iter().filter(|_| is_leader) {
+        let Some(since) = &peerpod.metadata.deletion_timestamp else {
+            continue;
+        };
+        let reason = controller
+            .states
+            .with(&ObjectKey::of(&**peerpod), |state| state.reason);
+        let reason = reason.flatten();
+        *pending
+            .entry(reason.map_or("InProgress", Into::into))
+            .or_default() += 1;
+        if reason != Some(PeerPodReason::WaitingForPod) {
+            oldest = oldest.max((controller.cluster.now)().duration_since(since.0).as_secs());
+        }
+    }
+    controller.metrics.set_pending(&pending, oldest);
 }
 
 impl PeerPodController {
@@ -128,6 +163,7 @@ impl PeerPodController {
             return Ok(outcome);
         }
         let key = ObjectKey::of(peerpod);
+        self.state(peerpod, |state| state.reason = Some(reason));
         let desired = DesiredCondition {
             type_: READY,
             status: false,
@@ -173,7 +209,8 @@ impl PeerPodController {
             self.write(peerpod, &[]).await?;
         }
         let key = ObjectKey::of(peerpod);
-        self.states.with(&key, |state| state.reported = None);
+        self.states
+            .with(&key, |state| (state.reason, state.reported) = (None, None));
         Ok(Outcome::Done)
     }
 

@@ -8,11 +8,13 @@ use crate::api::metal3::{
 use crate::api::sip::names::{
     LABEL_CLUSTER_NAME, LABEL_CLUSTER_NAMESPACE, LABEL_NODE_TYPE, ROLE_CONTROL_PLANE, ROLE_WORKER,
 };
-use crate::api::sip::{NodeSet, READY, Service};
-use crate::controllers::sip::views::{HostView, Networks};
+use crate::api::sip::{JumpHost, NodeSet, READY, Service};
+use crate::controllers::sip::views::{Credentials, HostView, Networks};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
+use russh::keys::PublicKey;
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use strum::IntoStaticStr;
@@ -22,8 +24,26 @@ use strum::IntoStaticStr;
 pub struct Host<'a> {
     /// The object.
     pub view: &'a HostView,
+    /// Its name for the cluster. In another namespace than that of the cluster, it is `<name>_<namespace>`, which no other host is named.
+    pub name: &'a str,
     /// The networks in the Secret of `spec.networkData`. None if it does not exist.
     pub networks: Option<&'a Networks>,
+    /// The user name and password in the Secret of `spec.bmc`. None if it does not exist, or lacks one of them.
+    pub credentials: Option<&'a Credentials>,
+    /// Whether the configuration allows the use of its credentials.
+    pub may_use_bmc: bool,
+}
+
+/// Access to the management controller (BMC) of a host.
+#[derive(Serialize)]
+pub struct Bmc<'a> {
+    /// URL of the system at the Redfish service.
+    pub url: String,
+    /// Whether the certificate of the service is not verified.
+    pub insecure: bool,
+    /// The user name and password.
+    #[serde(flatten)]
+    pub credentials: &'a Credentials,
 }
 
 /// The cluster that has a host.
@@ -60,6 +80,8 @@ pub enum Obstacle {
     Domain,
     /// A service needs its address, which its network data does not have.
     Address,
+    /// A jump host needs its credentials, which the configuration does not allow for its namespace.
+    BmcNotAllowed,
 }
 
 impl Obstacle {
@@ -78,15 +100,18 @@ impl Obstacle {
             Self::State(state) => format!("have the provisioning state {state}"),
             Self::Domain => "have the same value of the topologyKey as a member".to_owned(),
             Self::Address => "lack an address".to_owned(),
+            Self::BmcNotAllowed => {
+                "are in a namespace without bmc in sip.hostNamespaces, which a jump host with bmc needs".to_owned()
+            }
         }
     }
 }
 
 impl<'a> Host<'a> {
-    /// Its name.
+    /// The namespace of the object.
     #[must_use]
-    pub fn name(&self) -> &'a str {
-        self.view.metadata.name.as_deref().unwrap_or_default()
+    pub fn namespace(&self) -> &'a str {
+        self.view.metadata.namespace.as_deref().unwrap_or_default()
     }
 
     /// Its UID.
@@ -156,6 +181,34 @@ impl<'a> Host<'a> {
         })
     }
 
+    /// The access to its management controller.
+    ///
+    /// # Errors
+    /// There is none by Redfish. The error has the field and the next step.
+    pub fn bmc(&self) -> Result<Bmc<'a>, String> {
+        if !self.may_use_bmc {
+            let namespace = self.namespace();
+            return Err(format!(
+                "the configuration does not allow BMC credentials of namespace {namespace}; set bmc of its entry in sip.hostNamespaces to true"
+            ));
+        }
+        let Some(bmc) = &self.view.spec.bmc else {
+            return Err("spec.bmc is empty; add address and credentialsName".to_owned());
+        };
+        let url = redfish_url(&bmc.address).ok_or(
+            "spec.bmc.address is not that of a Redfish service; use one, or no bmc for the jump host",
+        )?;
+        let credentials = self.credentials.ok_or_else(|| {
+            let name = &bmc.credentials_name;
+            format!("Secret {name} of spec.bmc.credentialsName does not exist, or lacks username or password; correct it")
+        })?;
+        Ok(Bmc {
+            url,
+            insecure: bmc.disable_certificate_verification,
+            credentials,
+        })
+    }
+
     /// A problem of the host that concerns a member, too.
     #[must_use]
     pub fn problem(&self) -> Option<Obstacle> {
@@ -195,6 +248,9 @@ impl<'a> Host<'a> {
         if !states.is_empty() && !states.contains(state) {
             return Some(Obstacle::State(state.clone()));
         }
+        if role.needs_bmc && !self.may_use_bmc {
+            return Some(Obstacle::BmcNotAllowed);
+        }
         self.missing_address(role).map(|_| Obstacle::Address)
     }
 
@@ -203,6 +259,12 @@ impl<'a> Host<'a> {
     pub fn missing_address(&self, role: &Role) -> Option<String> {
         let mut interfaces = role.interfaces.iter();
         interfaces.find_map(|interface| self.address(interface.as_deref()).err())
+    }
+
+    /// The problem of the management controller, if a jump host gives access to it.
+    #[must_use]
+    pub fn missing_bmc(&self, role: &Role) -> Option<String> {
+        role.needs_bmc.then(|| self.bmc().err()).flatten()
     }
 
     /// The value of the topology key of the role.
@@ -223,6 +285,19 @@ pub struct Role {
     pub topology_key: Option<String>,
     /// The networks of the services that need the role's addresses.
     pub interfaces: BTreeSet<Option<String>>,
+    /// Whether a jump host gives access to the management controllers.
+    pub needs_bmc: bool,
+}
+
+/// The URL of the system, from an address in the format of the baremetal-operator. None for other protocols than Redfish.
+fn redfish_url(address: &str) -> Option<String> {
+    let (scheme, rest) = address.split_once("://")?;
+    let transport = match scheme.split_once('+') {
+        None if ["redfish", "redfish-virtualmedia"].contains(&scheme) => "https",
+        Some(("redfish" | "redfish-virtualmedia", transport @ ("http" | "https"))) => transport,
+        _ => return None,
+    };
+    Some(format!("{transport}://{}", rest.trim_end_matches('/')))
 }
 
 /// Ports of a load balancer times hosts behind it. Its configuration has a line for each, and a ConfigMap has 1 MiB.
@@ -231,15 +306,19 @@ const SERVERS_MAX: usize = 10_000;
 /// The roles of the spec.
 ///
 /// # Errors
-/// A selector is not valid. The error names the field.
+/// A selector or a key is not valid. The error names the field.
 pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
     let spec = &cluster.spec;
+    let jump_hosts = &spec.services.jump_host;
+    for (index, entry) in jump_hosts.iter().enumerate() {
+        check_keys(index, entry)?;
+    }
     let role = |(name, set): (&'_ String, &NodeSet)| {
         let selector = set.label_selector.clone().unwrap_or_default();
         let selector = Selector::try_from(selector).map_err(|error| {
             format!("spec.nodes.{name}.labelSelector: {error}; use the operators In, NotIn, Exists and DoesNotExist")
         })?;
-        let interfaces = match name.as_str() {
+        let mut interfaces: BTreeSet<Option<String>> = match name.as_str() {
             ROLE_CONTROL_PLANE => {
                 let balancers = spec.services.load_balancer_control_plane.iter();
                 balancers.map(|it| interface(&it.service)).collect()
@@ -250,11 +329,13 @@ pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
             }
             _ => BTreeSet::new(),
         };
+        interfaces.extend(jump_hosts.iter().map(|it| interface(&it.service)));
         Ok::<Role, String>(Role {
             wanted: set.wanted(),
             selector,
             topology_key: set.topology_key.clone().filter(|key| !key.is_empty()),
             interfaces,
+            needs_bmc: jump_hosts.iter().any(|it| it.bmc.is_some()),
         })
     };
     let workers = spec.nodes.get(ROLE_WORKER).map_or(0, NodeSet::wanted);
@@ -275,6 +356,26 @@ pub fn roles(cluster: &SIPCluster) -> Result<BTreeMap<&str, Role>, String> {
         .iter()
         .map(|(name, set)| Ok((name.as_str(), role((name, set))?)))
         .collect()
+}
+
+/// Checks the keys that may log in. The error does not repeat them.
+fn check_keys(index: usize, entry: &JumpHost) -> Result<(), String> {
+    let mut keys = entry.ssh_authorized_keys.iter();
+    let Some(wrong) = keys.position(|key| !is_authorized_key(key)) else {
+        return Ok(());
+    };
+    Err(format!(
+        "spec.services.jumpHost[{index}].sshAuthorizedKeys[{wrong}]: this is not one line in the format of authorized_keys; use the content of a public key file, such as id_ed25519.pub"
+    ))
+}
+
+/// Whether the text is one line with a public key. Options can come before it, and have spaces within quotes, so each word may begin the key.
+fn is_authorized_key(line: &str) -> bool {
+    let spaces = line.match_indices(' ').map(|(index, _)| index + 1);
+    let mut keys = std::iter::once(0)
+        .chain(spaces)
+        .filter_map(|start| line.get(start..));
+    !line.contains(['\n', '\r']) && keys.any(|key| key.parse::<PublicKey>().is_ok())
 }
 
 fn interface(service: &Service) -> Option<String> {

@@ -10,6 +10,7 @@ use crate::controllers::sip::views::HostView;
 use crate::controllers::sip::{SipController, Step, rejected};
 use crate::k8s::error::Error;
 use crate::k8s::live::Version;
+use crate::k8s::writer::Writer;
 use kube::ResourceExt;
 use kube::api::Patch;
 use serde_json::json;
@@ -38,7 +39,9 @@ impl SipController {
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": version, "labels": labels},
         }));
-        let (writer, name) = (self.scope.writer(), host.name_any());
+        let namespace = host.namespace().unwrap_or_default();
+        let writer = Writer::new(&self.scope.cluster, &namespace);
+        let name = host.name_any();
         let written = writer.patch::<BareMetalHost, _>(&self.hosts, &name, &patch);
         match written.await {
             Ok(_) => return Ok(Written::Yes),
@@ -61,7 +64,7 @@ impl SipController {
         ];
         let written = self.label(claim.host.view, labels).await?;
         if written == Written::Yes {
-            let (host, role) = (claim.host.name(), claim.role);
+            let (host, role) = (claim.host.name, claim.role);
             let note = format!("host {host} joins with the role {role}");
             self.publish_normal(cluster, "HostClaimed", &note).await;
         }
@@ -76,7 +79,7 @@ impl SipController {
         ];
         let written = self.label(host.view, labels).await?;
         if written == Written::Yes {
-            let note = format!("host {} has left", host.name());
+            let note = format!("host {} has left", host.name);
             self.publish_normal(cluster, "HostReleased", &note).await;
         }
         Ok(written)
@@ -91,10 +94,13 @@ impl SipController {
             names::LABEL_CLUSTER_NAME,
             cluster.name_any()
         );
-        let writer = self.scope.writer();
-        let live = writer.list_metadata::<BareMetalHost>(&labels).await?;
-        let live = live.into_iter();
-        Ok(live.filter_map(|host| host.metadata.uid).collect())
+        let mut members = BTreeSet::new();
+        for (namespace, _) in self.host_namespaces() {
+            let writer = Writer::new(&self.scope.cluster, namespace);
+            let live = writer.list_metadata::<BareMetalHost>(&labels).await?;
+            members.extend(live.into_iter().filter_map(|host| host.metadata.uid));
+        }
+        Ok(members)
     }
 
     /// Checks that the spec of the cluster and its members among these hosts are as the API server has them. The lists of a new process can be
@@ -122,10 +128,15 @@ impl SipController {
         roles: &BTreeMap<&str, Role>,
     ) -> Result<Option<Problem>, Error> {
         let states = &self.settings.host_states;
+        let mut is_outdated = false;
         for _ in 0..CLAIM_ROUNDS {
             let snapshot = self.snapshot();
             let hosts = snapshot.hosts();
             let plan = plan(cluster, roles, &hosts, states);
+            // Another cluster is taking the hosts. Both take back their first claims, and one of them must be first then.
+            if is_outdated && plan.is_first_claim_abandoned {
+                break;
+            }
             if plan.claims.is_empty() {
                 return Ok(None);
             }
@@ -133,7 +144,7 @@ impl SipController {
                 return Ok(Some(problem));
             }
             self.check_current(cluster, &hosts).await?;
-            let mut is_outdated = false;
+            is_outdated = false;
             for claim in &plan.claims {
                 match self.claim(cluster, claim).await {
                     Ok(written) => is_outdated |= written == Written::Conflict,
@@ -148,7 +159,7 @@ impl SipController {
                 return Ok(None);
             }
         }
-        let message = "other programs have changed the selected hosts at the same time; the controller tries again each minute";
+        let message = "other programs have changed the selected hosts at the same time; the controller tries again in one to two minutes";
         let problem = (SIPClusterReason::UnableToApplyLabels, message.to_owned());
         Ok(Some(self.reject(cluster, Step::Claim, problem)))
     }
@@ -182,7 +193,7 @@ impl SipController {
         match self.release(cluster, host).await {
             Ok(Written::Yes) => Ok(None),
             // It may have a consumer now.
-            Ok(Written::Conflict) => Err(changed("BareMetalHost", host.name())),
+            Ok(Written::Conflict) => Err(changed("BareMetalHost", host.name)),
             Err(error) if error.is_rejection() => {
                 let problem = (SIPClusterReason::UnableToDecommission, rejected(&error));
                 Ok(Some(self.reject(cluster, Step::Release, problem)))

@@ -28,7 +28,8 @@ use crate::controllers::sip::metrics::SipMetrics;
 use crate::controllers::sip::plan::plan;
 use crate::controllers::sip::report::{Problem, Progress};
 use crate::controllers::sip::views::{
-    ConfigMapView, DeploymentView, HostView, NetworkDataView, PodDisruptionBudgetView, ServiceView,
+    ConfigMapView, DeploymentView, HostSecretView, HostView, PodDisruptionBudgetView, SecretView,
+    ServiceView,
 };
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
@@ -42,6 +43,8 @@ use crate::k8s::store::primary::PrimaryStore;
 use crate::k8s::undecodable::Undecodable;
 use crate::k8s::views::PodView;
 use crate::settings::sip::SipSettings;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::reflector::Store;
 use kube::{Resource, ResourceExt};
 use std::collections::BTreeMap;
@@ -60,6 +63,15 @@ const BLOCKED_RECHECK: Duration = Duration::from_secs(60);
 
 /// Delay before a reconcile if a store is old. The watch usually causes one before.
 const OUTDATED_RECHECK: Duration = Duration::from_secs(1);
+
+/// The resources of hosts, which are read in all namespaces with hosts, and the options of `kubectl create role`.
+const HOST_KINDS: [(&str, &str); 2] = [
+    (
+        "baremetalhosts",
+        "--verb=list,watch,get,patch --resource=baremetalhosts.metal3.io",
+    ),
+    ("secrets", "--verb=list,watch --resource=secrets"),
+];
 
 /// A step of a reconcile that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,8 +94,19 @@ pub struct Rejected {
     problem: Problem,
 }
 
-/// The remembered rejections of a cluster.
-type SipState = BTreeMap<Step, Rejected>;
+/// What the controller remembers of a cluster.
+#[derive(Default)]
+pub struct SipState {
+    rejections: BTreeMap<Step, Rejected>,
+    /// UID and generation for which the controller has looked for templates.
+    templates_of: Option<(Option<String>, Option<i64>)>,
+}
+
+impl SipState {
+    fn has_looked(&self, cluster: &SIPCluster) -> bool {
+        self.templates_of == Some((cluster.uid(), cluster.metadata.generation))
+    }
+}
 
 /// The controller.
 pub struct SipController {
@@ -92,7 +115,8 @@ pub struct SipController {
     states: States<SipState>,
     clusters: Arc<PrimaryStore<SIPCluster>>,
     hosts: Arc<Cache<HostView>>,
-    networks: Arc<Cache<NetworkDataView>>,
+    host_secrets: Arc<Cache<HostSecretView>>,
+    secrets: Arc<Cache<SecretView>>,
     config_maps: Arc<Cache<ConfigMapView>>,
     deployments: Arc<Cache<DeploymentView>>,
     services: Arc<Cache<ServiceView>>,
@@ -100,17 +124,34 @@ pub struct SipController {
     pods: Arc<Cache<PodView>>,
     undecodable: [Arc<Undecodable>; 2],
     metrics: Arc<SipMetrics>,
+    /// Generates the data of a Secret with the key of a jump host.
+    pub host_key: fn() -> Result<BTreeMap<String, ByteString>, Error>,
 }
 
-/// The hosts of the namespace with their network data.
-struct Snapshot(Vec<(Arc<HostView>, Option<Arc<NetworkDataView>>)>);
+/// A host with its Secrets.
+struct StoredHost {
+    view: Arc<HostView>,
+    name: String,
+    networks: Option<Arc<HostSecretView>>,
+    credentials: Option<Arc<HostSecretView>>,
+    may_use_bmc: bool,
+}
+
+/// The hosts of all namespaces.
+struct Snapshot(Vec<StoredHost>);
 
 impl Snapshot {
     fn hosts(&self) -> Vec<Host<'_>> {
         let all = self.0.iter();
-        all.map(|(view, secret)| Host {
-            view,
-            networks: secret.as_ref().map(|secret| &secret.networks),
+        all.map(|host| Host {
+            view: &host.view,
+            name: &host.name,
+            networks: host.networks.as_ref().map(|secret| &secret.data.networks),
+            credentials: host
+                .credentials
+                .as_ref()
+                .and_then(|secret| secret.data.credentials.as_ref()),
+            may_use_bmc: host.may_use_bmc,
         })
         .collect()
     }
@@ -128,7 +169,8 @@ impl SipController {
             states: States::new(cluster.first_backoff, cluster.jitter),
             clusters: Arc::default(),
             hosts: Arc::new(Cache::new(|host| Some(ObjectKey::of(host).sibling("")))),
-            networks: Arc::new(Cache::new(|secret| Some(ObjectKey::of(secret).sibling("")))),
+            host_secrets: Arc::new(Cache::new(|secret| Some(ObjectKey::of(secret).sibling("")))),
+            secrets: Arc::new(Cache::new(of_cluster)),
             config_maps: Arc::new(Cache::new(of_cluster)),
             deployments: Arc::new(Cache::new(of_cluster)),
             services: Arc::new(Cache::new(of_cluster)),
@@ -143,13 +185,15 @@ impl SipController {
             metrics: cluster.metrics.of(),
             scope: Scope { cluster, namespace },
             settings,
+            host_key: objects::host_key::generate,
         }
     }
 
     /// Adds the stores to the registry. The kind `BareMetalHost` may be missing.
     pub fn register(&self, registry: &mut Registry) {
         registry.add("sipclusters", self.clusters.clone());
-        registry.add("secrets", self.networks.clone());
+        registry.add("secrets", self.host_secrets.clone());
+        registry.add("secrets of services", self.secrets.clone());
         registry.add("configmaps", self.config_maps.clone());
         registry.add("deployments", self.deployments.clone());
         registry.add("services", self.services.clone());
@@ -158,29 +202,77 @@ impl SipController {
         registry.add_optional("baremetalhosts", self.hosts.clone());
     }
 
-    fn snapshot(&self) -> Snapshot {
-        let hosts = self.hosts.group(&self.scope.key("")).into_iter();
-        let with_networks = |host: Arc<HostView>| {
-            let secret = host.spec.network_data.as_ref();
-            let name = secret.and_then(|secret| secret.name.as_deref());
-            let networks = name.and_then(|name| self.networks.get(&self.scope.key(name)));
-            (host, networks)
-        };
-        Snapshot(hosts.map(with_networks).collect())
+    /// The namespaces with hosts, and whether the credentials of their management controllers may be used. The first one is that of the
+    /// clusters.
+    fn host_namespaces(&self) -> impl Iterator<Item = (&str, bool)> {
+        let own = self.scope.namespace.as_str();
+        let others = self.settings.host_namespaces.iter();
+        let others = others.map(|it| (it.name.as_str(), it.bmc));
+        std::iter::once((own, true)).chain(others.filter(move |(name, _)| *name != own))
     }
 
-    /// Why the list of hosts is not complete.
-    fn blocked(&self) -> Option<Problem> {
+    fn snapshot(&self) -> Snapshot {
+        let all = self.host_namespaces();
+        let hosts = all.flat_map(|(name, bmc)| self.stored_hosts(name, bmc));
+        let mut hosts: Vec<StoredHost> = hosts.collect();
+        hosts.sort_by(|one, other| one.name.cmp(&other.name));
+        Snapshot(hosts)
+    }
+
+    fn stored_hosts(&self, namespace: &str, may_use_bmc: bool) -> impl Iterator<Item = StoredHost> {
+        let hosts = self.hosts.group(&ObjectKey::new(namespace, "")).into_iter();
+        let is_own = namespace == self.scope.namespace;
+        let secret = move |name: &str| self.host_secrets.get(&ObjectKey::new(namespace, name));
+        hosts.map(move |view: Arc<HostView>| {
+            let name = match is_own {
+                true => view.name_any(),
+                false => format!("{}_{namespace}", view.name_any()),
+            };
+            let networks = view.spec.network_data.as_ref();
+            let networks = networks.and_then(|it| secret(it.name.as_deref()?));
+            let credentials = view.spec.bmc.as_ref();
+            let credentials = credentials.and_then(|it| secret(&it.credentials_name));
+            StoredHost {
+                view,
+                name,
+                networks,
+                credentials,
+                may_use_bmc,
+            }
+        })
+    }
+
+    /// Why the list of hosts is not complete for the cluster.
+    fn blocked(&self, of: &SIPCluster) -> Option<Problem> {
         let cluster = &self.scope.cluster;
-        let namespace = &self.scope.namespace;
-        if cluster
-            .forbidden
-            .kinds(namespace)
-            .iter()
-            .any(|kind| kind == "baremetalhosts")
-        {
+        for (namespace, _) in self.host_namespaces() {
+            let kinds = cluster.forbidden.kinds(namespace);
+            let is_forbidden = |(kind, _): &&(&str, &str)| kinds.iter().any(|it| *it == *kind);
+            let Some((kind, role)) = HOST_KINDS.iter().find(is_forbidden) else {
+                continue;
+            };
+            let account = match &self.settings.namespace {
+                None => self.scope.namespace.as_str(),
+                Some(_) => "<NAMESPACE-OF-THE-CONTROLLER>",
+            };
+            let next = match namespace == self.scope.namespace {
+                true => "apply deploy/sip again, which has the Role".to_owned(),
+                false => format!(
+                    "run: kubectl create role vm-operator-sip-{kind} -n {namespace} {role}; kubectl create rolebinding vm-operator-sip-{kind} \
+                     -n {namespace} --role=vm-operator-sip-{kind} --serviceaccount={account}:vm-operator-sip"
+                ),
+            };
+            let message =
+                format!("the controller may not list {kind} in namespace {namespace}; {next}");
+            return Some((SIPClusterReason::PermissionDenied, message));
+        }
+        let members = of.status.iter().flat_map(|status| &status.members);
+        let mut namespaces = members.filter_map(|it| it.namespace.as_deref());
+        let is_known = |name: &str| self.host_namespaces().any(|(known, _)| known == name);
+        if let Some(removed) = namespaces.find(|name| !is_known(name)) {
             let message = format!(
-                "the controller may not list BareMetalHosts in namespace {namespace}; apply deploy/sip again, which has the Role"
+                "hosts of namespace {removed} are members, but sip.hostNamespaces does not contain it; add it again. Before it can be removed, \
+                 delete the SIPCluster, or reduce its counts until no host of the namespace is a member"
             );
             return Some((SIPClusterReason::PermissionDenied, message));
         }
@@ -200,7 +292,7 @@ impl SipController {
         let key = ObjectKey::of(cluster);
         let rejected = self
             .states
-            .with(&key, |state| state.get(&step).cloned())??;
+            .with(&key, |state| state.rejections.get(&step).cloned())??;
         Some(rejected.problem)
     }
 
@@ -210,20 +302,23 @@ impl SipController {
         let is_current = |rejected: &Rejected| {
             rejected.generation == cluster.metadata.generation && now < rejected.until
         };
-        self.states
-            .with(&key, |state| state.retain(|_, it| is_current(it)));
+        self.states.with(&key, |state| {
+            state.rejections.retain(|_, it| is_current(it))
+        });
     }
 
-    /// Retains the problem of the step for a minute.
+    /// Retains the problem of the step for a minute. The time is random, because the controllers of two namespaces can share hosts: if both
+    /// tried again at the same time, neither of them would ever get enough hosts.
     fn reject(&self, cluster: &SIPCluster, step: Step, problem: Problem) -> Problem {
         let rejected = Rejected {
             generation: cluster.metadata.generation,
-            until: (self.scope.cluster.instant)() + BLOCKED_RECHECK,
+            until: (self.scope.cluster.instant)()
+                + BLOCKED_RECHECK.mul_f64(1.0 + self.states.jitter()),
             problem: problem.clone(),
         };
         let key = ObjectKey::of(cluster);
         self.states
-            .change(&key, |state| state.insert(step, rejected));
+            .change(&key, |state| state.rejections.insert(step, rejected));
         problem
     }
 
@@ -231,9 +326,9 @@ impl SipController {
     /// reconcile.
     fn retry_after(&self, cluster: &SIPCluster) -> Option<Duration> {
         let (key, now) = (ObjectKey::of(cluster), (self.scope.cluster.instant)());
-        let until = self
-            .states
-            .with(&key, |state| state.values().map(|it| it.until).min())??;
+        let until = self.states.with(&key, |state| {
+            state.rejections.values().map(|it| it.until).min()
+        })??;
         Some(until.saturating_duration_since(now).max(OUTDATED_RECHECK))
     }
 
@@ -265,7 +360,7 @@ impl SipController {
 fn rejected(error: &Error) -> String {
     let next = match error.code() {
         Some(403) => {
-            "apply deploy/sip again, or change the policy or quota that rejects the request"
+            "apply deploy/sip again, or the Role in the namespace of the host, or change the policy or quota that rejects the request"
         }
         None => "delete the object, or rename the SIPCluster",
         _ => "correct the spec, or the webhook that rejects the request",
@@ -290,6 +385,13 @@ impl Reconciler for SipController {
 
     fn objects(&self) -> Store<SIPCluster> {
         self.clusters.reader()
+    }
+
+    // Without the Secrets of hosts or the children, each decision would be wrong, and the first lists are no changes.
+    async fn ready(&self) {
+        let mut registry = Registry::default();
+        self.register(&mut registry);
+        registry.ready().await;
     }
 
     fn undecodable(&self) -> &[Arc<Undecodable>] {
@@ -321,7 +423,7 @@ impl Reconciler for SipController {
         }
         self.forget_old_rejections(&cluster);
         // Without a complete list, nothing is claimed, released or deleted.
-        if let Some(problem) = self.blocked() {
+        if let Some(problem) = self.blocked(&cluster) {
             return self.stop(&cluster, problem).await;
         }
         // The first list is in progress.
@@ -351,6 +453,20 @@ impl Reconciler for SipController {
 }
 
 impl SipController {
+    /// The ConfigMaps with templates of the Airship SIP operator. A process looks for them once for each version of the spec.
+    async fn templates(&self, cluster: &SIPCluster) -> Result<Option<Vec<&'static str>>, Error> {
+        let has_looked = |state: &mut SipState| state.has_looked(cluster);
+        if self.states.with(&ObjectKey::of(cluster), has_looked) == Some(true) {
+            return Ok(None);
+        }
+        let (writer, mut present) = (self.scope.writer(), Vec::new());
+        for name in names::TEMPLATES {
+            let found = writer.find::<ConfigMap, ConfigMapView>(name).await?;
+            present.extend(found.map(|_| name));
+        }
+        Ok(Some(present))
+    }
+
     /// Configures the services, releases hosts that no service uses any more, and reports. `problem` is that of the claims.
     async fn serve(
         &self,
@@ -361,9 +477,14 @@ impl SipController {
         let states = &self.settings.host_states;
         let mut progress = Progress {
             problem,
+            templates: self.templates(cluster).await?,
             ..Progress::default()
         };
         let snapshot = self.snapshot();
+        // The hosts of a namespace can have become unreadable since the begin of the reconcile. The note is older than the list without them.
+        if let Some(problem) = self.blocked(cluster) {
+            return self.stop(cluster, problem).await;
+        }
         let hosts = snapshot.hosts();
         let mut planned = plan(cluster, roles, &hosts, states);
         // A first claim that the API server rejects is taken back, too.
@@ -373,7 +494,11 @@ impl SipController {
         // Without hosts, a new cluster has no services.
         let desired = match planned.is_first_claim_abandoned && planned.members.is_empty() {
             true => Vec::new(),
-            false => objects::load_balancers(cluster, &planned.members, &self.settings)?,
+            false => {
+                let secrets = &self.host_secrets;
+                let has_secret = |name: &str| secrets.get(&self.scope.key(name)).is_some();
+                objects::services(cluster, &planned.members, &self.settings, &has_secret)?
+            }
         };
         let mut is_drained = false;
         let unreadable = planned
@@ -382,8 +507,8 @@ impl SipController {
             .find(|it| it.host.view.is_undecodable);
         if let Some(member) = unreadable {
             let message = format!(
-                "BareMetalHost {} cannot be decoded, so the services and members remain as they are; its event Unreadable names the field",
-                member.host.name()
+                "BareMetalHost {} cannot be decoded, so the services and members remain as they are; its event Unreadable, or the log, names the field",
+                member.host.name
             );
             progress
                 .problem
@@ -419,11 +544,20 @@ impl SipController {
             &planned
         } else {
             snapshot = self.snapshot();
+            if let Some(problem) = self.blocked(cluster) {
+                return self.stop(cluster, problem).await;
+            }
             replanned = plan(cluster, roles, &snapshot.hosts(), states);
             &replanned
         };
         progress.plan = Some((roles, after));
         self.report(cluster, &progress).await?;
+        if progress.templates.is_some() {
+            let looked = Some((cluster.uid(), cluster.metadata.generation));
+            let key = ObjectKey::of(cluster);
+            self.states
+                .change(&key, |state| state.templates_of = looked);
+        }
         // Hosts that have become free since the claims.
         let is_progressing = !after.claims.is_empty() && progress.problem.is_none();
         let recheck = is_progressing.then_some(OUTDATED_RECHECK);

@@ -80,12 +80,7 @@ pub fn plan<'a>(
             let is_good = rule.is_some_and(|rule| rule.selector.matches(host.view.labels()))
                 && host.problem().is_none();
             let since = since.get(host.uid()).copied();
-            (
-                is_good,
-                Reverse(since.is_none()),
-                Reverse(since),
-                host.name(),
-            )
+            (is_good, Reverse(since.is_none()), Reverse(since), host.name)
         });
         let (used, unused): (Vec<Host>, Vec<Host>) = order
             .into_iter()

@@ -7,7 +7,7 @@ use crate::api::sip::{
     SIPClusterReason, SIPClusterStatus,
 };
 use crate::controllers::sip::SipController;
-use crate::controllers::sip::facts::{Obstacle, Role, has_been_complete, since};
+use crate::controllers::sip::facts::{Host, Obstacle, Role, has_been_complete, since};
 use crate::controllers::sip::plan::{Placed, Plan};
 use crate::controllers::sip::services::Services;
 use crate::k8s::cluster::Cluster;
@@ -40,6 +40,8 @@ pub struct Progress<'a> {
     pub services: Option<Services>,
     /// The first problem.
     pub problem: Option<Problem>,
+    /// ConfigMaps with templates of the Airship SIP operator, if the controller has looked for them.
+    pub templates: Option<Vec<&'static str>>,
 }
 
 /// (pure) The status.
@@ -53,7 +55,7 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
     let mut conditions = Vec::new();
     let (mut is_ready, mut ready) = (true, None);
     if let Some((roles, plan)) = progress.plan {
-        status.rejected = rejected(roles, plan);
+        status.rejected = rejected(cluster, roles, plan);
         describe_hosts(&mut status, cluster, plan, now);
         ready = of_plan(plan);
         let is_complete =
@@ -106,13 +108,24 @@ pub fn status(cluster: &SIPCluster, progress: &Progress, now: Timestamp) -> SIPC
     if let Some((roles, plan)) = progress.plan {
         conditions.extend(degraded(roles, plan));
     }
-    conditions.extend(ignored(cluster));
+    if let Some(templates) = progress.templates.as_ref().filter(|it| !it.is_empty()) {
+        conditions.push(DesiredCondition {
+            type_: IGNORED_FIELD,
+            status: true,
+            reason: SIPClusterReason::NotSupported,
+            message: format!(
+                "the templates in the ConfigMaps {} have no effect, because the configuration of load balancers is built in; delete them",
+                templates.join(", ")
+            ),
+        });
+    }
     let present = std::mem::take(&mut status.conditions);
     let kept = present.iter().filter(|it| {
         // Unknown in this reconcile.
         let is_known = conditions.iter().any(|desired| desired.type_ == it.type_);
         !is_known && it.type_ == SERVICES_READY && progress.services.is_none()
             || it.type_ == DEGRADED && progress.plan.is_none()
+            || it.type_ == IGNORED_FIELD && progress.templates.is_none()
     });
     let desired = conditions.iter().map(|it| it.at(&present, generation, now));
     status.conditions = desired.chain(kept.cloned()).collect();
@@ -140,7 +153,8 @@ fn describe_hosts(
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let member = |it: &Placed| Member {
         uid: it.host.uid().to_owned(),
-        name: it.host.name().to_owned(),
+        name: it.host.view.name_any(),
+        namespace: elsewhere(&it.host, cluster),
         role: it.role.to_owned(),
         since: Time(since.get(it.host.uid()).copied().unwrap_or(now)),
     };
@@ -150,12 +164,21 @@ fn describe_hosts(
         .chain(&plan.leaving)
         .map(member)
         .collect();
-    members.sort_by(|a, b| (&a.role, &a.name).cmp(&(&b.role, &b.name)));
+    members.sort_by(|a, b| {
+        let order = |it: &Member| (it.role.clone(), it.name.clone(), it.namespace.clone());
+        order(a).cmp(&order(b))
+    });
     status.members = members;
 }
 
+/// The namespace of the host, if it is another one than that of the cluster.
+fn elsewhere(host: &Host, cluster: &SIPCluster) -> Option<String> {
+    let namespace = host.view.metadata.namespace.clone();
+    namespace.filter(|it| Some(it) != cluster.metadata.namespace.as_ref())
+}
+
 /// Hosts that cannot have a role with too few hosts.
-fn rejected(roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
+fn rejected(cluster: &SIPCluster, roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
     let all = plan.shortages.iter().flat_map(|shortage| {
         let rejected = shortage.rejected.iter();
         rejected.map(|(host, obstacle)| (shortage.role, host, obstacle))
@@ -164,6 +187,7 @@ fn rejected(roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
         let address = roles.get(role).and_then(|rule| host.missing_address(rule));
         let message = match obstacle {
             Obstacle::Address => address.unwrap_or_default(),
+            Obstacle::BmcNotAllowed => host.bmc().err().unwrap_or_default(),
             Obstacle::Consumed => format!("it is used by {}", host.consumer().unwrap_or_default()),
             Obstacle::Failed if !host.view.status.error_message.is_empty() => {
                 host.view.status.error_message.clone()
@@ -172,7 +196,8 @@ fn rejected(roles: &BTreeMap<&str, Role>, plan: &Plan) -> Vec<RejectedHost> {
         };
         let reason: &str = obstacle.into();
         RejectedHost {
-            name: host.name().to_owned(),
+            name: host.view.name_any(),
+            namespace: elsewhere(host, cluster),
             role: role.to_owned(),
             reason: reason.to_owned(),
             message,
@@ -219,7 +244,7 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
     if !plan.in_use.is_empty() {
         let hosts = plan.in_use.iter().map(|it| {
             let consumer = it.host.consumer().unwrap_or_default();
-            format!("{} ({consumer})", it.host.name())
+            format!("{} ({consumer})", it.host.name)
         });
         let message = format!(
             "hosts that are no longer wanted have consumers: {}; delete the consumers, or raise the count",
@@ -228,13 +253,13 @@ fn of_plan(plan: &Plan) -> Option<Problem> {
         return Some((SIPClusterReason::HostsInUse, message));
     }
     if !plan.leaving.is_empty() {
-        let hosts = listed(plan.leaving.iter().map(|it| it.host.name().to_owned()));
+        let hosts = listed(plan.leaving.iter().map(|it| it.host.name.to_owned()));
         let message = format!(
             "the hosts {hosts} leave the cluster when no pod of a load balancer has the previous configuration"
         );
         return Some((SIPClusterReason::Progressing, message));
     }
-    let claims = plan.claims.iter().map(|it| it.host.name().to_owned());
+    let claims = plan.claims.iter().map(|it| it.host.name.to_owned());
     (!plan.claims.is_empty()).then(|| {
         let message = format!("the hosts {} join", listed(claims));
         (SIPClusterReason::Progressing, message)
@@ -263,7 +288,7 @@ fn degraded(
 ) -> Option<DesiredCondition<SIPClusterReason>> {
     let problems = plan.members.iter().filter_map(|member| {
         let problem = problem_of(member, roles.get(member.role)?, plan)?;
-        let (host, role) = (member.host.name(), member.role);
+        let (host, role) = (member.host.name, member.role);
         Some(format!("host {host} of role {role} {problem}"))
     });
     let problems: Vec<String> = problems.collect();
@@ -290,6 +315,9 @@ fn problem_of(member: &Placed, role: &Role, plan: &Plan) -> Option<String> {
     if let Some(problem) = host.missing_address(role) {
         return Some(format!("gets no connections: {problem}"));
     }
+    if let Some(problem) = host.missing_bmc(role) {
+        return Some(format!("has no BMC at the jump host: {problem}"));
+    }
     if !role.selector.matches(host.view.labels()) {
         return Some("no longer matches the labelSelector".to_owned());
     }
@@ -300,20 +328,8 @@ fn problem_of(member: &Placed, role: &Role, plan: &Plan) -> Option<String> {
     let key = role.topology_key.as_deref().unwrap_or_default();
     Some(format!(
         "has the same label {key} as host {}",
-        other.host.name()
+        other.host.name
     ))
-}
-
-/// The fields of the spec that this version ignores.
-fn ignored(cluster: &SIPCluster) -> Option<DesiredCondition<SIPClusterReason>> {
-    let is_ignored = !cluster.spec.services.jump_host.is_empty();
-    is_ignored.then(|| DesiredCondition {
-        type_: IGNORED_FIELD,
-        status: true,
-        reason: SIPClusterReason::NotSupported,
-        message: "this version of the controller creates no objects for spec.services.jumpHost"
-            .to_owned(),
-    })
 }
 
 /// Publishes an event on the cluster.
@@ -378,12 +394,15 @@ impl SipController {
             .await;
         }
         let is_lost = |member: &&Member| {
-            let host = self.hosts.get(&self.scope.key(&member.name));
+            let namespace = member.namespace.as_ref().unwrap_or(&self.scope.namespace);
+            let host = self.hosts.get(&ObjectKey::new(namespace, &member.name));
             progress.plan.is_some()
                 && host.is_none_or(|host| host.uid().as_ref() != Some(&member.uid))
         };
         for lost in before.members.iter().filter(is_lost) {
-            let note = format!("host {} of role {} was deleted", lost.name, lost.role);
+            let place = lost.namespace.iter().map(|it| format!("_{it}"));
+            let name = lost.name.clone() + &place.collect::<String>();
+            let note = format!("host {name} of role {} was deleted", lost.role);
             publish(
                 &self.scope.cluster,
                 cluster,
@@ -394,5 +413,31 @@ impl SipController {
             .await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s16_templates_of_airship_have_no_effect_and_are_reported() {
+        let spec = serde_json::from_value(json!({"services": {}})).unwrap();
+        let mut cluster = SIPCluster::new("tenant", spec);
+        let mut reported = |templates| {
+            let progress = Progress {
+                templates,
+                ..Progress::default()
+            };
+            let status = status(&cluster, &progress, Timestamp::UNIX_EPOCH);
+            cluster.status = Some(status.clone());
+            find(&status.conditions, IGNORED_FIELD).map(|it| it.message.clone())
+        };
+        assert_eq!(reported(None), None);
+        let message = reported(Some(vec!["loadbalancerworker"])).unwrap();
+        assert!(message.contains("ConfigMaps loadbalancerworker have no effect"));
+        // Until the next look.
+        assert_eq!(reported(None), Some(message));
+        assert_eq!(reported(Some(Vec::new())), None);
     }
 }

@@ -4,8 +4,8 @@ use crate::api::SIPCluster;
 use crate::api::sip::Endpoint;
 use crate::api::sip::names::{ANNOTATION_CONFIGURATION, LABEL_CLUSTER_NAME};
 use crate::controllers::sip::SipController;
-use crate::controllers::sip::objects::LoadBalancer;
-use crate::controllers::sip::views::{DeploymentView, ServiceView};
+use crate::controllers::sip::objects::child::ServiceObjects;
+use crate::controllers::sip::views::{DeploymentView, SecretView, ServiceView};
 use crate::k8s::applied::contains;
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
@@ -14,7 +14,7 @@ use crate::k8s::store::children::Cache;
 use crate::k8s::views::{PodConditionView, PodView};
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
@@ -35,30 +35,31 @@ pub struct Services {
 }
 
 impl SipController {
-    /// Whether a load balancer gets another configuration.
-    pub(super) fn is_reconfigured(&self, desired: &[LoadBalancer]) -> bool {
-        desired.iter().any(|balancer| {
-            let present = self.config_maps.get(&ObjectKey::of(&balancer.config_map));
+    /// Whether a service gets another configuration.
+    pub(super) fn is_reconfigured(&self, desired: &[ServiceObjects]) -> bool {
+        let mut config_maps = desired.iter().filter_map(|it| it.config_map.as_ref());
+        config_maps.any(|config_map| {
+            let present = self.config_maps.get(&ObjectKey::of(config_map));
             let data = present.and_then(|present| present.fields.get("data").cloned());
-            data.is_none_or(|data| data != json!(balancer.config_map.data))
+            data.is_none_or(|data| data != json!(config_map.data))
         })
     }
 
-    /// Whether a child belongs to no load balancer of the spec.
-    pub(super) fn has_surplus(&self, cluster: &SIPCluster, desired: &[LoadBalancer]) -> bool {
+    /// Whether a child belongs to no service of the spec.
+    pub(super) fn has_surplus(&self, cluster: &SIPCluster, desired: &[ServiceObjects]) -> bool {
         let key = ObjectKey::of(cluster);
         let services = self.services.group(&key).into_iter();
         let names = services.map(|child| child.name_any());
         let deployments = self.deployments.group(&key).into_iter();
         let mut names = names.chain(deployments.map(|child| child.name_any()));
-        names.any(|name| desired.iter().all(|balancer| balancer.name != name))
+        names.any(|name| desired.iter().all(|service| service.name != name))
     }
 
-    /// Applies the load balancers, and deletes those that the spec no longer has.
+    /// Applies the services, and deletes those that the spec no longer has.
     pub(super) async fn apply_services(
         &self,
         cluster: &SIPCluster,
-        desired: &[LoadBalancer],
+        desired: &[ServiceObjects],
     ) -> Result<Services, Error> {
         // First, because one of them may have a node port that another one gets.
         let names: Vec<&str> = desired.iter().map(|it| it.name.as_str()).collect();
@@ -66,7 +67,16 @@ impl SipController {
             .await?;
         self.remove::<Deployment, _>(cluster, &self.deployments, &names)
             .await?;
+        let configured = desired.iter().filter(|it| it.config_map.is_some());
+        let names: Vec<&str> = configured.map(|it| it.name.as_str()).collect();
         self.remove::<ConfigMap, _>(cluster, &self.config_maps, &names)
+            .await?;
+        let host_keys = desired.iter().filter_map(|it| it.host_key.as_ref());
+        let host_keys: Vec<String> = host_keys.map(ResourceExt::name_any).collect();
+        let secrets = desired.iter().filter(|it| it.secret.is_some());
+        let mut names: Vec<&str> = secrets.map(|it| it.name.as_str()).collect();
+        names.extend(host_keys.iter().map(String::as_str));
+        self.remove::<Secret, _>(cluster, &self.secrets, &names)
             .await?;
         let with_budget = desired.iter().filter(|it| it.budget.is_some());
         let names: Vec<&str> = with_budget.map(|it| it.name.as_str()).collect();
@@ -77,8 +87,8 @@ impl SipController {
             ..Services::default()
         };
         let mut rejection = None;
-        for balancer in desired {
-            match self.apply_balancer(cluster, balancer, &mut services).await {
+        for service in desired {
+            match self.apply_service(cluster, service, &mut services).await {
                 // The next one may release a node port that this one needs.
                 Err(error) if error.is_rejection() => {
                     rejection.get_or_insert(error);
@@ -99,30 +109,61 @@ impl SipController {
         Ok(services)
     }
 
-    async fn apply_balancer(
+    async fn apply_service(
         &self,
         cluster: &SIPCluster,
-        balancer: &LoadBalancer,
-        services: &mut Services,
+        service: &ServiceObjects,
+        applied: &mut Services,
     ) -> Result<(), Error> {
         let (config_maps, deployments) = (&self.config_maps, &self.deployments);
-        self.apply_child("ConfigMap", cluster, config_maps, &balancer.config_map)
-            .await?;
-        let deployment = self.apply_child("Deployment", cluster, deployments, &balancer.deployment);
+        if let Some(secret) = &service.secret {
+            self.apply_child("Secret", cluster, &self.secrets, secret)
+                .await?;
+        }
+        if let Some(secret) = &service.host_key {
+            self.create_host_key(cluster, secret).await?;
+        }
+        if let Some(config_map) = &service.config_map {
+            self.apply_child("ConfigMap", cluster, config_maps, config_map)
+                .await?;
+        }
+        let deployment = self.apply_child("Deployment", cluster, deployments, &service.deployment);
         let deployment = deployment.await?;
-        let service = self.apply_child("Service", cluster, &self.services, &balancer.service);
-        services
+        let node_port = self.apply_child("Service", cluster, &self.services, &service.service);
+        applied
             .endpoints
-            .push(endpoint(balancer, &*service.await?));
-        if let Some(budget) = &balancer.budget {
+            .push(endpoint(service, &*node_port.await?));
+        if let Some(budget) = &service.budget {
             self.apply_child("PodDisruptionBudget", cluster, &self.budgets, budget)
                 .await?;
         }
-        if services.problem.is_none() {
-            services.problem = self.problem(cluster, balancer, &deployment);
-        }
-        services.is_drained &= is_observed(&deployment);
+        let own = || service.problem.clone();
+        let problem = || self.problem(cluster, service, &deployment);
+        applied.problem = applied.problem.take().or_else(own).or_else(problem);
+        applied.is_drained &= is_observed(&deployment);
         Ok(())
+    }
+
+    /// Creates the Secret with the key of a jump host. A present one is never changed.
+    async fn create_host_key(&self, cluster: &SIPCluster, secret: &Secret) -> Result<(), Error> {
+        let check = |present: &SecretView| {
+            check_owner(
+                "Secret",
+                present,
+                is_labelled_for(present, cluster),
+                cluster,
+                || None,
+            )
+        };
+        if let Some(present) = self.secrets.get(&ObjectKey::of(secret)) {
+            return check(&present);
+        }
+        let secret = Secret {
+            data: Some((self.host_key)()?),
+            ..secret.clone()
+        };
+        let writer = self.scope.writer();
+        check(&*writer.create_or_get(&self.secrets, &secret).await?)
     }
 
     async fn apply_child<K, V>(
@@ -183,11 +224,11 @@ impl SipController {
         Ok(())
     }
 
-    /// Why the pods of a load balancer do not run with the present configuration.
+    /// Why the pods of a service do not run with the present configuration.
     fn problem(
         &self,
         cluster: &SIPCluster,
-        balancer: &LoadBalancer,
+        service: &ServiceObjects,
         deployment: &DeploymentView,
     ) -> Option<String> {
         let status = |field: &str| number(deployment, "status", field);
@@ -200,13 +241,13 @@ impl SipController {
         if is_complete {
             return None;
         }
-        let name = &balancer.name;
+        let name = &service.name;
         let pods = self.pods.group(&ObjectKey::of(cluster));
-        let of_balancer = pods.iter().filter(|pod| {
+        let of_service = pods.iter().filter(|pod| {
             let instance = pod.labels().get("app.kubernetes.io/instance");
             instance == Some(name)
         });
-        let cause = of_balancer
+        let cause = of_service
             .filter_map(|pod| not_running(pod))
             .next()
             .or_else(|| not_created(deployment));
@@ -275,13 +316,13 @@ fn is_observed(deployment: &DeploymentView) -> bool {
         .is_some_and(|it| it == observed)
 }
 
-fn endpoint(balancer: &LoadBalancer, service: &ServiceView) -> Endpoint {
+fn endpoint(objects: &ServiceObjects, service: &ServiceView) -> Endpoint {
     let ports = service.fields.get("spec").and_then(|it| it.get("ports"));
     let port = ports.and_then(|ports| ports.get(0)?.get("nodePort")?.as_i64());
     // Without permissions for the whole cluster, the addresses of nodes are unknown.
-    let host = balancer.cluster_ip.as_deref().unwrap_or("<node>");
+    let host = objects.cluster_ip.as_deref().unwrap_or("<node>");
     Endpoint {
-        service: balancer.name.clone(),
+        service: objects.name.clone(),
         address: match (host.contains(':'), port.unwrap_or_default()) {
             (true, port) => format!("[{host}]:{port}"),
             (false, port) => format!("{host}:{port}"),

@@ -29,21 +29,44 @@ pub struct HostView {
     pub is_undecodable: bool,
 }
 
-/// A Secret with network data.
+/// A Secret that can describe a host.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = Secret)]
 #[allow(missing_docs)]
-pub struct NetworkDataView {
+pub struct HostSecretView {
     #[serde(deserialize_with = "key_and_versions")]
     pub metadata: ObjectMeta,
-    #[serde(default, rename = "data", deserialize_with = "networks")]
+    #[serde(default, deserialize_with = "host_data")]
+    pub data: HostData,
+}
+
+/// The data of such a Secret. Other data is not stored.
+#[derive(Clone, Debug, Default)]
+pub struct HostData {
+    /// The network data.
     pub networks: Networks,
+    /// The credentials of a management controller.
+    pub credentials: Option<Credentials>,
+}
+
+/// A user name and password.
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct Credentials {
+    pub username: String,
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str("Credentials")
+    }
 }
 
 /// The networks of a host, as its network data describes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Networks {
-    /// The Secret has none of the keys. Such a Secret is not stored.
+    /// The Secret has none of the keys.
     #[default]
     Missing,
     /// The value is not in the format of OpenStack's network data.
@@ -97,31 +120,43 @@ struct Network {
     ip_address: Option<String>,
 }
 
-fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Networks, D::Error> {
-    /// The keys that the baremetal-operator reads, in its order.
+fn host_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostData, D::Error> {
+    /// The keys that the baremetal-operator reads. For network data, it prefers the first one.
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
     struct Data {
         network_data: Option<ByteString>,
         value: Option<ByteString>,
+        username: Option<ByteString>,
+        password: Option<ByteString>,
     }
     let data = Option::<Data>::deserialize(deserializer)?.unwrap_or_default();
-    let Some(ByteString(bytes)) = data.network_data.or(data.value) else {
-        return Ok(Networks::Missing);
+    let text = |value: Option<ByteString>| String::from_utf8(value?.0).ok();
+    let credentials = match (text(data.username), text(data.password)) {
+        (Some(username), Some(password)) => Some(Credentials { username, password }),
+        _ => None,
     };
-    let text = std::str::from_utf8(&bytes).ok();
+    let networks = data.network_data.or(data.value);
+    Ok(HostData {
+        networks: networks.map_or(Networks::Missing, |bytes| networks_in(&bytes.0)),
+        credentials,
+    })
+}
+
+fn networks_in(bytes: &[u8]) -> Networks {
+    let text = std::str::from_utf8(bytes).ok();
     let parsed = text.and_then(|text| serde_saphyr::from_str::<NetworkData>(text).ok());
-    Ok(parsed.map_or(Networks::Malformed, |data| {
+    parsed.map_or(Networks::Malformed, |data| {
         let networks = data.networks.into_iter();
         let network = |it: Network| Some((it.id?, it.ip_address.unwrap_or_default()));
         Networks::Known(networks.filter_map(network).collect())
-    }))
+    })
 }
 
 macro_rules! child {
     ($(#[$about:meta])* $view:ident of $kind:ident) => {
         $(#[$about])*
-        #[derive(Clone, Debug, Default, Resource, Serialize, Deserialize)]
+        #[derive(Clone, Default, Resource, Serialize, Deserialize)]
         #[resource(inherit = $kind)]
         #[allow(missing_docs)]
         pub struct $view {
@@ -130,6 +165,13 @@ macro_rules! child {
             /// All other fields.
             #[serde(flatten)]
             pub fields: Map<String, Value>,
+        }
+
+        // Without the fields, which are confidential in a Secret.
+        impl std::fmt::Debug for $view {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+                write!(formatter, "{} {:?}", stringify!($view), self.metadata.name)
+            }
         }
     };
 }
@@ -147,6 +189,10 @@ child! {
     PodDisruptionBudgetView of PodDisruptionBudget
 }
 child! {
+    /// A Secret.
+    SecretView of Secret
+}
+child! {
     /// A Service.
     ServiceView of Service
 }
@@ -161,9 +207,8 @@ mod tests {
         let data = base64::engine::general_purpose::STANDARD.encode(text);
         let secret =
             json!({"metadata": {"name": "a"}, "data": {"value": data, "password": "aA=="}});
-        serde_json::from_value::<NetworkDataView>(secret)
-            .unwrap()
-            .networks
+        let view: HostSecretView = serde_json::from_value(secret).unwrap();
+        view.data.networks
     }
 
     #[test]

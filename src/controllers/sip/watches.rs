@@ -3,13 +3,13 @@
 use crate::api::SIPCluster;
 use crate::api::sip::names;
 use crate::controllers::sip::SipController;
-use crate::controllers::sip::views::{HostView, NetworkDataView, Networks};
+use crate::controllers::sip::views::{HostSecretView, HostView};
 use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, decoded_in};
-use crate::k8s::watch::{NamespacedObject, filter_map, listed_in};
+use crate::k8s::watch::{NamespacedObject, Namespaces, listed_in};
 use futures::{Stream, StreamExt};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{Config, Event};
@@ -22,6 +22,8 @@ impl SipController {
         tasks: &mut Tasks,
     ) -> impl Stream<Item = ObjectRef<SIPCluster>> + Send + 'static + use<> {
         let (cluster, namespaces) = (&self.scope.cluster, self.scope.namespaces());
+        let with_hosts = self.host_namespaces().map(|(name, _)| name.to_owned());
+        let with_hosts = Namespaces::Only(with_hosts.collect());
         let (changes, changed) = Changes::new(self.clusters.clone());
         let [of_clusters, of_hosts] = &self.undecodable;
         let config = Config::default();
@@ -34,7 +36,7 @@ impl SipController {
                 ..HostView::default()
             })
         });
-        let hosts = decoded_in::<HostView>(cluster, &namespaces, &config, of_hosts, in_use);
+        let hosts = decoded_in::<HostView>(cluster, &with_hosts, &config, of_hosts, in_use);
         // Before the store, which knows the own writes already: a host that leaves one cluster can be a candidate of another.
         let others = changes.clone();
         let hosts = hosts.inspect(move |event| {
@@ -51,19 +53,19 @@ impl SipController {
         );
         tasks.spawn("watch of baremetalhosts".to_owned(), hosts);
 
-        let known = self.networks.clone();
-        let secrets = listed_in::<NetworkDataView>(cluster, &namespaces, &config);
-        let secrets = filter_map(secrets, move |event| with_network_data(event, &known));
+        // All of the namespaces, because the spec of any cluster can name them.
+        let secrets = listed_in::<HostSecretView>(cluster, &with_hosts, &config);
         let secrets = follow::children(
             cluster.clone(),
             "secrets",
             secrets,
-            self.networks.clone(),
+            self.host_secrets.clone(),
             affects_all(&changes),
         );
         tasks.spawn("watch of secrets".to_owned(), secrets);
 
         self.watch_children("configmaps", &self.config_maps, &changes, tasks);
+        self.watch_children("secrets", &self.secrets, &changes, tasks);
         self.watch_children("deployments", &self.deployments, &changes, tasks);
         self.watch_children("services", &self.services, &changes, tasks);
         self.watch_children("poddisruptionbudgets", &self.budgets, &changes, tasks);
@@ -103,21 +105,5 @@ fn affects_all(changes: &Changes<SIPCluster>) -> impl Fn(Option<ObjectKey>, Chan
         if change != Change::None {
             changes.all(|_| true);
         }
-    }
-}
-
-/// The event, if its Secret has network data. Other Secrets are not stored.
-fn with_network_data(
-    event: Event<NetworkDataView>,
-    known: &Cache<NetworkDataView>,
-) -> Option<Event<NetworkDataView>> {
-    let is_other = |secret: &NetworkDataView| secret.networks == Networks::Missing;
-    match event {
-        Event::InitApply(secret) if is_other(&secret) => None,
-        Event::Apply(secret) if is_other(&secret) => {
-            let is_stored = known.get(&ObjectKey::of(&secret)).is_some();
-            is_stored.then_some(Event::Delete(secret))
-        }
-        event => Some(event),
     }
 }

@@ -18,7 +18,7 @@
 //! | Running | exited, not in the status yet | remember |
 //! | Running | exited, in the status | delete at the end of the backoff |
 //! | Running | import pod, complete | record the import, then delete |
-//! | Running | import pod, its image cannot be imported | wait for a change of the spec or of the pod's template |
+//! | Running | import pod, its image cannot be imported; or a disk is no copy of its `dataSource` | wait for a change of the spec or of the pod's template |
 //!
 //! A requested restart ([`restart::is_due`]) does not wait for the end of the backoff. Neither does a VM with a changed
 //! spec: the change may correct the cause of the exits.
@@ -96,7 +96,7 @@ pub enum WaitFor {
     ValidSpec,
     /// The completed deletion of a PVC of the VM.
     ClaimDeletion,
-    /// A change of the spec, of the configuration or of the restart request, because an image cannot be imported.
+    /// A change of the spec, of the configuration or of the restart request, because a disk lacks its contents.
     Correction,
     /// The download of the CD image from which the guest boots.
     Medium {
@@ -259,6 +259,9 @@ fn after_end(
         };
     }
     let end = if pod.import_claim().is_none() {
+        if import::refusal(pod).is_some() && !at_once {
+            return Decision::Wait(WaitFor::Correction);
+        }
         End::of(pod)
     } else {
         match import::end(pod) {

@@ -2,6 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
+use crate::controllers::vm::copy_source::CopySource;
 use crate::controllers::vm::observe::{Observed, ReportCopy};
 use crate::k8s::views::PodView;
 use k8s_openapi::jiff::Timestamp;
@@ -55,6 +56,7 @@ pub fn alone(vm: VirtualMachine) -> Observed {
         image_repository: None,
         fetches: BTreeMap::new(),
         import_progress: None,
+        copy_source: CopySource::default(),
         images_missing: Duration::ZERO,
         display_secret: None,
         service: None,

@@ -26,6 +26,8 @@
 pub mod apply;
 pub mod claim_names;
 pub mod context;
+mod copies;
+pub mod copy_source;
 pub mod decide;
 pub mod diagnose;
 pub mod fetch;
@@ -131,12 +133,18 @@ pub fn watch(
     futures::stream::select(watches::vms(ctx), children)
 }
 
+fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
+    let mut observed = observe::observe(vm, ctx);
+    observed.copy_source = copies::observe(&observed, ctx);
+    observed
+}
+
 /// Reconciles one VM.
 ///
 /// # Errors
 /// If a request fails. A rejection by the API server is reported in the status before it is returned.
 pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
-    let observed = observe::observe(vm, ctx);
+    let observed = observe(vm, ctx);
     let (observed, turn) = lock_name_conflicts(observed, ctx).await;
     let mut observed = read_more(observed, ctx).await?;
     if observed.is_being_deleted() {
@@ -193,7 +201,7 @@ async fn lock_name_conflicts(
     }
     let turn = ctx.name_conflict_lock.lock().await;
     let newest = ctx.vms.get(&observed.key()).unwrap_or(observed.vm);
-    (observe::observe(newest, ctx), Some(turn))
+    (observe(newest, ctx), Some(turn))
 }
 
 /// Resets the status if the runner has exited. Adds information that is not in the stores: the progress of downloads, and warnings

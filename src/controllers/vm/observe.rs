@@ -7,6 +7,7 @@ use crate::api::vm::conditions;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::claim_names::{self, claim_names};
 use crate::controllers::vm::context::Context;
+use crate::controllers::vm::copy_source::CopySource;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::name_conflicts::name_conflicts;
 use crate::controllers::vm::views::exit::End;
@@ -46,6 +47,8 @@ pub struct Observed {
     pub fetches: BTreeMap<String, ObservedDownload>,
     /// The progress of the import pod, after [`crate::controllers::vm::fetch::progress::read`].
     pub import_progress: Option<Progress>,
+    /// The PVC that an import copies, after [`crate::controllers::vm::copies::observe`].
+    pub copy_source: CopySource,
     /// Time since the first report of a missing image; zero if no image is missing.
     pub images_missing: Duration,
     /// The display Secret.
@@ -366,6 +369,7 @@ pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
         image_repository: caches.claims.get(&repository),
         fetches: downloads(&vm, now, ctx),
         import_progress: None,
+        copy_source: CopySource::default(),
         images_missing: images_missing_since(&vm)
             .map_or(Duration::ZERO, |missing| since(missing, now)),
         display_secret: display_secret(caches.secrets.group(&key), &vm),

@@ -5,6 +5,7 @@ use crate::api::vm::names;
 use crate::controllers::vm::views::{owner_of, vm_of};
 use crate::k8s::error::Error;
 use crate::k8s::ownership;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 /// The owner of the object by its owner references and labels, in the words of messages. None if it is unknown or the VM `except`.
@@ -30,6 +31,15 @@ pub fn owner<K: Resource>(object: &K, except: &str) -> Option<String> {
         .chain(owner_of(object))
         .find(|vm| vm != except);
     vm.map(|vm| format!("VM {vm:?}"))
+}
+
+/// The program or VM that uses the object, in the words of messages. None for a child of the VM `except` or of its predecessor: only such
+/// an object may be deleted, because other programs can need it.
+#[must_use]
+pub fn user<K: Resource>(object: &K, except: &str) -> Option<String> {
+    let is_vm = |owner: &OwnerReference| owner.kind == VirtualMachine::kind(&());
+    let is_child = owner_of(object).is_some() || object.owner_references().iter().any(is_vm);
+    owner(object, except).or_else(|| (!is_child).then(|| "another program".to_owned()))
 }
 
 /// The operator as the owner of an object, in the words of messages.
@@ -76,7 +86,7 @@ pub fn check_owner<K: Resource>(
     is_own: bool,
     vm: &VirtualMachine,
 ) -> Result<(), Error> {
-    ownership::check_owner(kind, object, is_own, vm, || owner(object, &vm.name_any()))
+    ownership::check_owner(kind, object, is_own, vm, || user(object, &vm.name_any()))
 }
 
 #[cfg(test)]
@@ -86,11 +96,11 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn owner_is_the_operator_or_another_vm() {
+    fn user_is_the_operator_another_vm_or_another_program() {
         let of = |metadata: Value| {
             let object =
                 serde_json::from_value::<SecretView>(json!({"metadata": metadata})).unwrap();
-            owner(&object, "vm").unwrap_or_default()
+            user(&object, "vm").unwrap_or_default()
         };
         let labels = |app: &str, vm: &str| json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": vm});
         let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});
@@ -108,9 +118,16 @@ mod tests {
                 "VM \"other\"",
             ),
             (json!({"labels": labels("vmrunner", "vm")}), ""),
-            (json!({"labels": labels("web", "other")}), ""),
-            (json!({}), ""),
-            (json!({"ownerReferences": owner("ReplicaSet")}), ""),
+            (json!({"labels": labels("web", "other")}), "another program"),
+            (json!({}), "another program"),
+            (
+                json!({"ownerReferences": owner("ReplicaSet")}),
+                "another program",
+            ),
+            (
+                json!({"ownerReferences": owner("VirtualMachine")}),
+                "VM \"x\"",
+            ),
             (
                 json!({"labels": labels("vm-runner", "vm"), "ownerReferences": owner("VirtualMachine")}),
                 "VM \"x\"",

@@ -1,12 +1,13 @@
 //! The time of a VM's next reconcile if nothing changes. It is derived from stores and remembered state; no request is made.
 
+use crate::api::vm::State;
 use crate::api::vm::conditions::{self, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::fetch::PROGRESS_INTERVAL;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::Plan;
-use crate::controllers::vm::{apply, diagnose, pod, report, runner_report};
+use crate::controllers::vm::{apply, copy_source, diagnose, import, pod, report, runner_report};
 use crate::k8s::controller::Outcome;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ pub fn outcome(
         .recheck_within(rejections(&observed, conditions, ctx))
         .recheck_within(plan.as_ref().and_then(downloads))
         .recheck_within(running_import(&observed))
+        .recheck_within(copy(&observed).filter(|_| plan.is_none()))
         .recheck_within(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
         .recheck_within(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
         .recheck_within(is_created.then_some(RECHECK_AFTER_CREATION))
@@ -85,6 +87,14 @@ fn running_import(observed: &Observed) -> Option<Duration> {
     let pod = observed.own_pod()?;
     let is_running = pod.import_claim().is_some() && pod.status.phase == "Running";
     is_running.then_some(PROGRESS_INTERVAL)
+}
+
+/// A copy that waits for its source.
+fn copy(observed: &Observed) -> Option<Duration> {
+    let due = import::due(observed)?;
+    let is_wanted = observed.pod.is_none() && observed.desired_state() == State::Running;
+    let waits = is_wanted && due.source.pvc.is_some();
+    waits.then_some(copy_source::RECHECK_DELAY)
 }
 
 fn image_repository(plan: &Plan, ctx: &Context) -> Option<Duration> {

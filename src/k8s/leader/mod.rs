@@ -57,9 +57,9 @@ impl Leadership {
         Self(watch::Sender::new(State::Waiting))
     }
 
-    /// Leadership for that time.
-    #[cfg(test)]
-    pub(crate) fn leading_for(time: Duration) -> Self {
+    /// Leadership for that time, without an election.
+    #[must_use]
+    pub fn leading_for(time: Duration) -> Self {
         Self(watch::Sender::new(State::Leading(Instant::now() + time)))
     }
 

@@ -1,21 +1,29 @@
 //! (io) `vm-runner console`, `vm-runner vnc` and `vm-runner power-off`: clients of the console's socket.
 
 use crate::runner::console::{ATTACH, LOG, OFF, VNC};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use std::io::{self, Read, Write, stdin, stdout};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 /// Ctrl-], as in telnet and virsh.
 const DETACH: u8 = 0x1d;
 
+/// Time for a reader of the output. If `kubectl exec` is killed, its process in the pod remains, and nobody reads its output.
+const READER_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Bytes that a pipe accepts at once if it is ready (`PIPE_BUF`).
+const CHUNK_SIZE: usize = 4096;
+
 /// Prints the guest's output since it started to boot.
 pub fn log(socket: &Path) -> io::Result<()> {
     let mut stream = open(socket, LOG)?;
-    io::copy(&mut stream, &mut stdout().lock())?;
-    Ok(())
+    print(&mut stream)
 }
 
 /// Requests a power-off. Returns after the runner has accepted it. The runner powers the VM off
@@ -55,10 +63,24 @@ fn print(stream: &mut UnixStream) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let mut stdout = stdout().lock();
-        stdout.write_all(bytes)?;
-        stdout.flush()?;
+        write(&mut stdout().lock(), bytes, READER_TIMEOUT)?;
     }
+}
+
+/// Writes while somebody reads.
+fn write<W: Write + AsFd>(output: &mut W, bytes: &[u8], timeout: Duration) -> io::Result<()> {
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    for chunk in bytes.chunks(CHUNK_SIZE) {
+        let ready = poll(&mut [PollFd::new(output, PollFlags::OUT)], Some(&timeout))?;
+        if ready == 0 {
+            return Err(io::Error::other(
+                "nobody reads the output of this process, so it exits",
+            ));
+        }
+        output.write_all(chunk)?;
+        output.flush()?;
+    }
+    Ok(())
 }
 
 /// Connects the terminal to the guest until Ctrl-] or the end of the VM. If the input is not a
@@ -134,5 +156,29 @@ impl Drop for RawTerminal {
         if let Some(before) = &self.0 {
             let _ = tcsetattr(stdin(), OptionalActions::Now, before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_that_nobody_reads_ends_the_process_and_a_slow_reader_gets_all() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut output = io::PipeWriter::try_clone(&writer).unwrap();
+        let bytes = vec![7; 1 << 20];
+        let error = write(&mut output, &bytes, Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("nobody reads"), "{error}");
+        let reading = thread::spawn(move || {
+            let (mut all, mut buffer) = (0, [0; 3000]);
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                all += n;
+            }
+            all
+        });
+        write(&mut output, &bytes, READER_TIMEOUT).unwrap();
+        drop((output, writer));
+        assert!(reading.join().unwrap() > 1 << 20);
     }
 }

@@ -64,25 +64,37 @@ const EXPIRY_NEVER: &str = "never";
 /// The latest expiry in seconds that QEMU does not take for a time in the past: half of its range.
 const EXPIRY_MAX: u64 = 1 << 62;
 
-/// The commands that change the display from the applied to the desired password, or None if the
-/// expiry is invalid. Each new password is sent with its expiry: a relative expiry counts from
-/// then, and QEMU would otherwise keep the previous one.
+/// The longest password that a SPICE client can send, in bytes. QEMU accepts a longer one, which no client can use.
+const LENGTH_MAX: usize = 59;
+
+/// The commands that change the display from the applied to the desired password. Each new password is sent with its expiry: a
+/// relative expiry counts from then, and QEMU would otherwise keep the previous one.
+///
+/// # Errors
+/// If the password or its expiry is invalid, with the key of the Secret.
 pub fn commands(
     desired: Option<&DisplayPassword>,
     applied: Option<&DisplayPassword>,
-) -> Option<Vec<Command>> {
+) -> Result<Vec<Command>, String> {
     let Some(password) = desired.filter(|password| Some(*password) != applied) else {
-        return Some(Vec::new());
+        return Ok(Vec::new());
     };
-    let end = Command::expire_password(password.valid_expiry()?);
+    let length = password.text.len();
+    if length > LENGTH_MAX {
+        return Err(format!(
+            "display-password in the display Secret has {length} bytes, and clients can send {LENGTH_MAX}; use a shorter password"
+        ));
+    }
+    let end = password.valid_expiry().ok_or_else(|| {
+        format!(
+            "password-expiry in the display Secret has the invalid value {:?}; use now, never, +<seconds>, or seconds since 1970",
+            password.expiry.as_deref().unwrap_or_default()
+        )
+    })?;
     let is_new = applied.is_none_or(|applied| applied.text != password.text);
-    Some(
-        is_new
-            .then(|| Command::set_password(&password.text))
-            .into_iter()
-            .chain([end])
-            .collect(),
-    )
+    let new = is_new.then(|| Command::set_password(&password.text));
+    let end = Command::expire_password(end);
+    Ok(new.into_iter().chain([end]).collect())
 }
 
 #[cfg(test)]
@@ -133,6 +145,14 @@ mod tests {
     }
 
     #[test]
+    fn a_password_that_no_client_can_send_gives_no_command() {
+        let commands =
+            |length: usize| commands(password(&"ä".repeat(length / 2), None).as_ref(), None);
+        assert_eq!(commands(58).unwrap().len(), 2);
+        assert!(commands(60).unwrap_err().contains("display-password"));
+    }
+
+    #[test]
     fn a_password_whose_end_is_no_time_gives_no_command() {
         for end in ["now", "never", "+0", "+86400", "1900000000", "0"] {
             assert_eq!(password("a", Some(end)).unwrap().valid_expiry(), Some(end));
@@ -150,14 +170,8 @@ mod tests {
             "18446744073709551615",
         ] {
             let password = password("a", Some(end));
-            assert_eq!(
-                (
-                    password.as_ref().unwrap().valid_expiry(),
-                    commands(password.as_ref(), None)
-                ),
-                (None, None),
-                "{end}"
-            );
+            assert_eq!(password.as_ref().unwrap().valid_expiry(), None, "{end}");
+            assert!(commands(password.as_ref(), None).is_err(), "{end}");
         }
     }
 

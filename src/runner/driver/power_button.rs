@@ -15,8 +15,8 @@ impl Driver {
         tokio::spawn(async move {
             if is_unused(&monitor).await {
                 tracing::info!(
-                    "the guest has not enabled its ACPI power button, so the runner stops QEMU without a shutdown of the guest; \
-                     usually no operating system has booted"
+                    "the guest has not enabled its ACPI power button; usually no operating system has booted. The runner stops QEMU \
+                     without a shutdown of the guest, unless the guest agent has been asked and has not rejected it"
                 );
                 let _ = task_results.send(TaskResult::Event(Event::PowerButtonUnused));
             }

@@ -103,21 +103,8 @@ impl Client {
             Ok(answer) => {
                 answer.map_err(|error| problem_of(error.as_ref()).at(&address.to_string()))
             }
-            Err(_) => Err(self.silence_error().at(&address.to_string())),
+            Err(_) => Err(silence_error(self.silence).at(&address.to_string())),
         }
-    }
-
-    /// Maximum time without received data.
-    pub fn silence(&self) -> Duration {
-        self.silence
-    }
-
-    /// The error for a server that has sent no data for too long.
-    pub fn silence_error(&self) -> Problem {
-        unreachable(format!(
-            "the server has sent no data for {} s; check the server and the network",
-            self.silence.as_secs()
-        ))
     }
 
     async fn exchange(
@@ -286,6 +273,14 @@ fn problem_of(error: &(dyn Error + 'static)) -> Problem {
         next = error.source();
     }
     unreachable(chain(error))
+}
+
+/// The error for a peer that has sent no data for too long.
+pub fn silence_error(silence: Duration) -> Problem {
+    unreachable(format!(
+        "the other end has sent no data for {} s; check it and the network",
+        silence.as_secs()
+    ))
 }
 
 /// The error for a server without connection, or with a connection that has ended early.

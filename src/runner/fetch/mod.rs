@@ -6,6 +6,8 @@
 //!                                answer (pure) <- client -+    +-> progress (standard output)
 //! ```
 //!
+//! `vm-runner import` can also wait for an `upload` in place of a transfer.
+//!
 //! Invariants: `FILE` never exists incomplete. The next process resumes an interrupted download if the server identifies
 //! the version of the image. A signal ends the process within a second.
 
@@ -16,12 +18,14 @@ mod client;
 mod part;
 pub mod problem;
 mod progress;
+mod receiver;
 #[cfg(test)]
 mod simulation;
 mod transfer;
+mod upload;
 
 use crate::api::runner::fetch::{
-    Checksum, ENV_PASSWORD, ENV_USERNAME, FetchOutcome, FetchReason, SCHEMES, key,
+    Checksum, ENV_PASSWORD, ENV_USERNAME, FetchOutcome, FetchReason, Phase, SCHEMES, key,
 };
 use crate::runner::harden::{self, Access, FileAccess};
 use crate::runner::signals::ShutdownSignals;
@@ -37,24 +41,35 @@ pub use part::Part;
 pub use part::{Destination, Device, Header, existing_size};
 use problem::{Problem, size, task_failure};
 pub use progress::ProgressWriter;
+use receiver::Receiver;
+pub use receiver::{SharedPart, with_part};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use transfer::Transfer;
-pub use transfer::{SharedPart, with_part};
 
 /// Maximum time for saving the partial download when the process is interrupted.
 const SAVE_TIMEOUT: Duration = Duration::from_millis(700);
 /// Interval between attempts to lock a partial download that another process has locked.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Where an image comes from.
+#[derive(Clone, Copy)]
+pub enum Origin {
+    /// The server of the URL, whose addresses the policy restricts.
+    Server(AddressPolicy),
+    /// A user, who sends it to this port of the loopback address.
+    Upload(u16),
+}
+
 /// The command-line arguments of `vm-runner fetch`.
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("image").required(true)))]
 pub struct Arguments {
     /// URL of the image.
-    #[arg(long)]
-    url: String,
+    #[arg(long, group = "image")]
+    url: Option<String>,
     /// Absolute path of the file to write the image to.
     #[arg(long, value_parser = absolute)]
     to: PathBuf,
@@ -91,9 +106,13 @@ impl Arguments {
     pub fn key(&self, volume: &str) -> String {
         let checksum = self.sha256.as_deref().or(self.sha512.as_deref());
         match volume {
-            "" => key(&self.url, checksum),
-            volume => key(&format!("{volume} {}", self.url), checksum),
+            "" => key(self.url(), checksum),
+            volume => key(&format!("{volume} {}", self.url()), checksum),
         }
+    }
+
+    fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or_default()
     }
 
     fn checksum(&self) -> Option<Checksum> {
@@ -164,7 +183,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
     execute(0o022, &files, async move || {
         supervise(
             &part,
-            download(arguments, to, AddressPolicy::Unrestricted, &part),
+            download(
+                arguments,
+                to,
+                Origin::Server(AddressPolicy::Unrestricted),
+                &part,
+            ),
         )
         .await
     })
@@ -255,12 +279,12 @@ pub async fn supervise(
 pub async fn download(
     arguments: Arguments,
     to: Destination,
-    policy: AddressPolicy,
+    origin: Origin,
     part: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
     let deadline = arguments.deadline;
     tokio::select! {
-        end = fetch(arguments, to, policy, part) => end,
+        end = fetch(arguments, to, origin, part) => end,
         () = deadline_expiry(deadline) => Err(deadline_exceeded(deadline.unwrap_or_default())),
     }
 }
@@ -280,7 +304,7 @@ fn deadline_exceeded(seconds: u64) -> Problem {
 /// Saves the partial download so that another process can resume it, or removes it. Returns the saved bytes.
 async fn save_part(part: Option<&SharedPart>) -> u64 {
     let Some(part) = part else { return 0 };
-    let save = transfer::with_part(part, |part| {
+    let save = with_part(part, |part| {
         // A part that cannot be continued only occupies space.
         if part.bytes() == 0 || part.validator().is_none() {
             part.discard();
@@ -304,15 +328,35 @@ pub fn offset(part: Option<&SharedPart>) -> u64 {
     part.unwrap_or_default()
 }
 
+/// Who sends an image.
+enum Sender {
+    Server(Box<Client>, Address),
+    User(u16),
+}
+
 async fn fetch(
     arguments: Arguments,
     to: Destination,
-    policy: AddressPolicy,
+    origin: Origin,
     locked: &OnceLock<SharedPart>,
 ) -> Result<(FetchReason, u64), Problem> {
-    let address = Address::parse(&arguments.url, &arguments.schemes)?;
+    let silence = Duration::from_secs(arguments.silence);
+    let (sender, place, phase) = match origin {
+        Origin::Server(policy) => {
+            let address = Address::parse(arguments.url(), &arguments.schemes)?;
+            let (schemes, authorities) = (arguments.schemes.clone(), arguments.authorities.clone());
+            let client = Client::new(schemes, policy, silence, authorities, credentials());
+            let place = address.to_string();
+            (
+                Sender::Server(Box::new(client), address),
+                place,
+                Phase::Download,
+            )
+        }
+        Origin::Upload(port) => (Sender::User(port), "the upload".to_owned(), Phase::Upload),
+    };
     let checksum = arguments.checksum();
-    let mut progress = ProgressWriter::default();
+    let mut progress = ProgressWriter::new(phase);
     let part = match claim(&to, checksum.as_ref(), &mut progress).await? {
         Some(part) => Arc::clone(locked.get_or_init(|| part)),
         None => {
@@ -322,33 +366,42 @@ async fn fetch(
             ));
         }
     };
-    let (bytes, total) = transfer::with_part(&part, |part| {
+    let (bytes, total) = with_part(&part, |part| {
         part.resume().map(|()| (part.bytes(), part.total()))
     })
     .await??;
     match bytes {
-        0 => tracing::info!("downloading {address} to {}", to.path().display()),
+        0 => tracing::info!("{place} goes to {}", to.path().display()),
         _ => tracing::info!(
-            "resuming the download of {address} to {}; {} are already downloaded",
+            "resuming {place} to {}; {} are already there",
             to.path().display(),
             size(bytes)
         ),
     }
     progress.write(bytes, total);
-    let client = Client::new(
-        arguments.schemes,
-        policy,
-        Duration::from_secs(arguments.silence),
-        arguments.authorities,
-        credentials(),
-    );
-    let mut transfer = Transfer::new(client, address, part);
-    (transfer.max_bytes, transfer.checksum, transfer.progress) =
-        (arguments.max_bytes, checksum, progress);
-    transfer
-        .run()
-        .await
-        .map(|bytes| (FetchReason::Fetched, bytes))
+    let receiver = Receiver {
+        part,
+        progress,
+        max_bytes: arguments.max_bytes,
+        checksum,
+        silence,
+        origin: place,
+        received: 0,
+        is_resumed: false,
+        stop: None,
+    };
+    let received = match sender {
+        Sender::Server(client, address) => {
+            let mut transfer = Transfer {
+                client: *client,
+                address,
+                receiver,
+            };
+            transfer.run().await
+        }
+        Sender::User(port) => upload::receive(port, receiver).await,
+    };
+    received.map(|bytes| (FetchReason::Fetched, bytes))
 }
 
 /// Locks the partial download, and waits while another process has locked it. `None` if the complete file exists.
@@ -427,7 +480,7 @@ mod tests {
         };
         let arguments = typed(&request).ok().unwrap();
         assert_eq!(
-            (arguments.url.as_str(), arguments.to.to_str()),
+            (arguments.url(), arguments.to.to_str()),
             ("https://h/a.iso?x=--to", Some("/images/a"))
         );
         assert_eq!(

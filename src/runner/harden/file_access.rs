@@ -156,8 +156,8 @@ impl FileAccess {
     /// Files of a program that converts the image `from` to the image `to`. It reads nothing else but itself and its libraries.
     pub fn of_conversion(from: &Path, to: &Path) -> Vec<(PathBuf, Access)> {
         let mut all = Self::of_filter();
-        // The standard input.
-        all.push(("/dev/null".into(), Access::Read));
+        // The standard input. QEMU opens it for writing, too, to find out whether locks of files work, and locks no file otherwise.
+        all.push(("/dev/null".into(), Access::Write));
         all.push((from.to_owned(), Access::Read));
         all.push((to.to_owned(), Access::Write));
         all

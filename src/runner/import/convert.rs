@@ -1,11 +1,13 @@
-//! (io) The conversion of a qcow2 image by `qemu-img`, which can open the two files and no socket.
+//! (io) The conversion of a qcow2 image, or the copy of a disk, by `qemu-img`, which can open the two files and no socket.
 
 use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::failure::describe_exit;
 use crate::runner::fetch::ProgressWriter;
 use crate::runner::fetch::problem::Problem;
 use crate::runner::harden::FileAccess;
-use crate::runner::import::confined::{self, last_output};
+use crate::runner::import::confined::{self, last_output, too_slow};
+use crate::runner::import::image::Format;
+use crate::runner::import::is_device;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -20,27 +22,43 @@ const PROGRAM: &str = "/usr/bin/qemu-img";
 /// request more.
 const MEMORY_MAX: u64 = 1 << 30;
 
-/// A qcow2 image.
+/// An image.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// The file, or the block device that contains the image.
     pub path: &'a Path,
     /// Position and length of the image on the device, in bytes.
     pub area: Option<(u64, u64)>,
+    /// The format, whatever the bytes are.
+    pub format: Format,
 }
 
 impl Source<'_> {
     /// The image in the words of `qemu-img`. It has no backing file, whatever its header says.
     fn node(&self) -> Value {
+        let driver = match is_device(self.path) {
+            true => "host_device",
+            false => "file",
+        };
+        let file = json!({"driver": driver, "filename": self.path});
         let file = match self.area {
-            None => json!({"driver": "file", "filename": self.path}),
+            None => file,
+            // QEMU reads whole sectors.
             Some((offset, size)) => {
-                // QEMU reads whole sectors.
-                let device = json!({"driver": "host_device", "filename": self.path});
-                json!({"driver": "raw", "offset": offset, "size": size.next_multiple_of(512), "file": device})
+                json!({"driver": "raw", "offset": offset, "size": size.next_multiple_of(512), "file": file})
             }
         };
-        json!({"driver": "qcow2", "backing": null, "file": file})
+        match self.format {
+            Format::Raw => json!({"driver": "raw", "file": file}),
+            Format::Qcow2 => json!({"driver": "qcow2", "backing": null, "file": file}),
+        }
+    }
+
+    fn phase(self) -> Phase {
+        match self.format {
+            Format::Raw => Phase::Copy,
+            Format::Qcow2 => Phase::Conversion,
+        }
     }
 
     /// Reads the whole image, because programs do not tell an unreadable volume from a damaged image.
@@ -82,7 +100,7 @@ pub async fn convert(from: Source<'_>, to: &Path, bytes: u64) -> Result<(), Prob
     let mut child = start(from, to).map_err(failure)?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let (_, text, status) = tokio::join!(
-        report_progress(stdout, bytes),
+        report_progress(stdout, from.phase(), bytes),
         last_output(stderr),
         child.wait()
     );
@@ -91,22 +109,33 @@ pub async fn convert(from: Source<'_>, to: &Path, bytes: u64) -> Result<(), Prob
         return Ok(());
     }
     let problem = problem_of(status, &text);
+    if from.format == Format::Raw && problem.reason == FetchReason::ImageRefused {
+        // The bytes of a disk are never damaged: the volume cannot be read now.
+        let message = format!("the disk cannot be copied: {text}");
+        return Err(Problem::new(FetchReason::Interrupted, message));
+    }
     if problem.reason != FetchReason::RepositoryNotWritable || !text.contains("while reading") {
         return Err(problem);
     }
     // qemu-img reports damage of the image, too, as an I/O error.
     from.check_readable().await?;
-    Err(damaged(&text))
+    match from.format {
+        Format::Raw => Err(problem),
+        Format::Qcow2 => Err(damaged(&text)),
+    }
 }
 
 /// Starts `qemu-img`. It is killed when the result is dropped.
 fn start(from: Source<'_>, to: &Path) -> io::Result<Child> {
-    // The areas of a device do not overlap, so both may be open at once. A device cannot be created.
-    let shared = from.area.map_or(&[][..], |_| &["-U", "-n"]);
+    // The areas of a device do not overlap, so both may be open at once.
+    let shared = from.area.map(|_| "-U");
+    // A device cannot be created.
+    let present = is_device(to).then_some("-n");
     let mut command = Command::new(PROGRAM);
     command
         .args(["convert", "-p", "-O", "raw"])
         .args(shared)
+        .args(present)
         .arg(format!("json:{}", from.node()))
         .arg(to)
         .stdin(Stdio::null());
@@ -118,8 +147,8 @@ fn start(from: Source<'_>, to: &Path) -> io::Result<Child> {
 }
 
 /// Reports the progress that `qemu-img` writes.
-async fn report_progress(output: Option<impl AsyncRead + Unpin>, bytes: u64) {
-    let mut progress = ProgressWriter::new(Phase::Conversion);
+async fn report_progress(output: Option<impl AsyncRead + Unpin>, phase: Phase, bytes: u64) {
+    let mut progress = ProgressWriter::new(phase);
     progress.write(0, Some(bytes));
     let Some(mut output) = output else { return };
     let mut buffer = [0; 4096];
@@ -148,11 +177,20 @@ fn last_share(text: &str) -> Option<u32> {
 fn problem_of(status: ExitStatus, text: &str) -> Problem {
     let has = |messages: &[&str]| messages.iter().any(|message| text.contains(message));
     if let Some(signal) = status.signal() {
+        if let Some(problem) = too_slow("qemu-img", signal) {
+            return problem;
+        }
         let message = format!(
             "qemu-img has exited: {}; check the memory limit of the pod",
             describe_exit(-signal)
         );
         return Problem::new(FetchReason::Interrupted, message);
+    }
+    if has(&["Failed to get shared"]) {
+        let message = format!(
+            "another process writes to the disk that is copied; stop the VM that uses it ({text})"
+        );
+        return Problem::new(FetchReason::SourceInUse, message);
     }
     if has(&["No space left on device", "Disk quota exceeded"]) {
         let message = format!(
@@ -227,6 +265,11 @@ mod tests {
                 failed,
                 "Could not allocate buffer: Cannot allocate memory",
                 FetchReason::Interrupted,
+            ),
+            (
+                failed,
+                "Failed to get shared \"write\" lock",
+                FetchReason::SourceInUse,
             ),
             (failed, "qcow2: Image is corrupt", FetchReason::ImageRefused),
             (

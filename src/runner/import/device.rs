@@ -11,18 +11,17 @@
 
 use crate::api::runner::fetch::{FetchReason, Phase};
 use crate::runner::fetch::problem::{Problem, size};
-use crate::runner::fetch::{
-    self, AddressPolicy, Destination, Device, Header, ProgressWriter, SharedPart,
-};
+use crate::runner::fetch::{self, Destination, Device, Header, Origin, ProgressWriter, SharedPart};
 use crate::runner::import::convert::{self, Source};
+use crate::runner::import::copy::CopiedDisk;
 use crate::runner::import::image::{Compression, Format, HEADER_LENGTH, Image};
 use crate::runner::import::{blocking, problem_of, unpack};
-use crate::runner::machine::ImportTarget;
+use crate::runner::machine::{self, ImportTarget};
 use rustix::fs::FallocateFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 /// The file begins at a multiple of this number of bytes, and devices with zeros in their first and last bytes are blank.
@@ -60,11 +59,9 @@ impl DeviceFiles {
         size.map_err(|error| self.failure(&error))
     }
 
-    /// Whether the device has only zeros where disks have partition tables and file systems.
+    /// Whether the device has no contents.
     pub fn is_blank(&self) -> Result<bool, Problem> {
-        let last = self.size()?.saturating_sub(MIB);
-        let is_zero = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
-        Ok(is_zero(self.read(0, MIB)?) && is_zero(self.read(last, MIB)?))
+        machine::is_blank(&self.device).map_err(|error| self.failure(&error))
     }
 
     /// The bytes from this position, at most to the end of the device.
@@ -100,6 +97,35 @@ impl DeviceFiles {
         })
     }
 
+    /// Fills the device with the disk `from`. The import is recorded before the first byte is on the device.
+    pub async fn copy(&self, target: &ImportTarget, from: &CopiedDisk) -> Result<u64, Problem> {
+        let (files, recorded, bytes) = (self.clone(), target.clone(), from.bytes);
+        blocking(move || {
+            let volume = files.size()?;
+            if bytes > volume {
+                let message = format!(
+                    "the disk that is copied has {}; the volume has {}; use a PVC of at least {}Mi",
+                    size(bytes),
+                    size(volume),
+                    bytes.div_ceil(MIB)
+                );
+                return Err(Problem::new(FetchReason::TooLarge, message));
+            }
+            files.remove_metadata(false)?;
+            recorded.record_import(false).map_err(problem_of)
+        })
+        .await?;
+        convert::convert(from.source(), &self.device, bytes).await?;
+        let files = self.clone();
+        blocking(move || {
+            let device = OpenOptions::new().write(true).open(&files.device);
+            let synced = device.and_then(|device| device.sync_all());
+            synced.map_err(|error| files.failure(&error))
+        })
+        .await?;
+        Ok(bytes)
+    }
+
     /// Downloads the image and fills the device with it. Returns the size of its disk in bytes. The import is recorded before the
     /// first byte is on the device.
     pub async fn fill(
@@ -107,7 +133,7 @@ impl DeviceFiles {
         target: &ImportTarget,
         arguments: fetch::Arguments,
         format: Option<Format>,
-        policy: AddressPolicy,
+        origin: Origin,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
         let recorded = target.clone();
@@ -119,7 +145,7 @@ impl DeviceFiles {
             recorded.record_import(false).map_err(problem_of)?;
             Ok(position)
         });
-        let (_, length) = fetch::download(arguments, destination, policy, part).await?;
+        let (_, length) = fetch::download(arguments, destination, origin, part).await?;
         let downloaded = (fetch::offset(part.get()), length);
         let files = self.clone();
         let header = blocking(move || files.header(downloaded.0)).await?;
@@ -144,6 +170,7 @@ impl DeviceFiles {
                 let source = Source {
                     path: &self.device,
                     area: Some(area),
+                    format: Format::Qcow2,
                 };
                 convert::convert(source, &self.device, bytes).await?;
                 bytes
@@ -187,6 +214,7 @@ impl DeviceFiles {
         let source = Source {
             path: &self.device,
             area: Some(downloaded),
+            format: Format::Raw,
         };
         let length = unpack::unpack(compression, source, &part, None).await?;
         let (files, offset) = (self.clone(), fetch::offset(Some(&part)));
@@ -304,10 +332,4 @@ fn position(header: &Header<'_>, format: Option<Format>, downloaded: u64) -> Res
         needed.saturating_add(downloaded).div_ceil(MIB)
     );
     Err(Problem::new(FetchReason::TooLarge, message))
-}
-
-/// Whether the disk at that path is a block device.
-pub fn is_device(disk: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    fs::metadata(disk).is_ok_and(|it| it.file_type().is_block_device())
 }

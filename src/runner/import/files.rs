@@ -8,8 +8,11 @@
 
 use crate::api::runner::fetch::FetchReason;
 use crate::runner::fetch::problem::{Problem, size};
+use crate::runner::import::convert;
+use crate::runner::import::copy::CopiedDisk;
 use crate::runner::import::image::HEADER_LENGTH;
-use crate::runner::machine::umask_for_files;
+use crate::runner::import::{blocking, problem_of};
+use crate::runner::machine::{ImportTarget, umask_for_files};
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -59,6 +62,22 @@ impl DiskFiles {
         let read = file.and_then(|file| file.take(length).read_to_end(&mut header));
         read.map_err(|error| self.failure(&error))?;
         Ok(header)
+    }
+
+    /// Creates the image file as a copy of the disk `from`.
+    pub async fn copy(&self, target: &ImportTarget, from: &CopiedDisk) -> Result<u64, Problem> {
+        let (files, recorded, bytes) = (self.clone(), target.clone(), from.bytes);
+        blocking(move || {
+            files.check_volume(bytes)?;
+            recorded.record_import(false).map_err(problem_of)?;
+            files.remove_all();
+            files.create_converted()
+        })
+        .await?;
+        convert::convert(from.source(), &self.converted, bytes).await?;
+        let files = self.clone();
+        blocking(move || files.publish(&files.converted)).await?;
+        Ok(bytes)
     }
 
     /// Checks that the volume is not smaller than a disk of this size.

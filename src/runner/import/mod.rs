@@ -1,4 +1,4 @@
-//! (io) `vm-runner import`: fills a disk from a web server, completely or not at all.
+//! (io) `vm-runner import`: fills a disk from a web server, an upload or another disk, completely or not at all.
 //!
 //! ```text
 //! record (decides) -> fetch -> FILE.KEY.download -> image (pure) -> convert -> FILE.import -> FILE -> record
@@ -13,6 +13,7 @@
 
 mod confined;
 mod convert;
+mod copy;
 mod device;
 mod files;
 mod image;
@@ -28,16 +29,20 @@ use crate::api::vm::names;
 use crate::runner::failure::Failure;
 use crate::runner::fetch::problem::{Problem, size, task_failure};
 use crate::runner::fetch::{
-    self, AddressPolicy, Destination, Part, ProgressWriter, SharedPart, existing_size, with_part,
+    self, AddressPolicy, Destination, Origin, Part, ProgressWriter, SharedPart, existing_size,
+    with_part,
 };
 use crate::runner::harden::Access;
 use crate::runner::machine::{self, Contents, DirectoryLocks, ImportDecision, ImportTarget};
 use crate::runner::start;
 use convert::Source;
+use copy::CopiedDisk;
 use device::DeviceFiles;
 use files::DiskFiles;
 use image::{Compression, Format, Image};
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -48,6 +53,12 @@ pub struct Arguments {
     /// Directory of the runner data of the VM, which record the import.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Image file or block device that is copied in place of a download, whatever its bytes are.
+    #[arg(long, value_name = "PATH", group = "image")]
+    from: Option<PathBuf>,
+    /// Port of the loopback address on which a user uploads the image, in place of a download.
+    #[arg(long, value_name = "PORT", group = "image")]
+    listen: Option<u16>,
     /// Format of the image. Default: that of its first bytes.
     #[arg(long)]
     format: Option<Format>,
@@ -60,11 +71,16 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> ExitCode {
     let disk = arguments.fetch.target();
     let data = (arguments.data.clone(), Access::Manage);
-    let disk = match device::is_device(disk) {
+    let disk = match is_device(disk) {
         true => (disk.to_owned(), Access::Write),
         false => (disk.parent().unwrap_or(disk).to_owned(), Access::Manage),
     };
-    let files = arguments.fetch.file_access(vec![data, disk]);
+    let from = arguments
+        .from
+        .iter()
+        .map(|from| (from.clone(), Access::Read));
+    let files = [data, disk].into_iter().chain(from).collect();
+    let files = arguments.fetch.file_access(files);
     fetch::execute(machine::umask_for_files(), &files, async move || {
         import(arguments, start::pod_identity(), AddressPolicy::NoLocal).await
     })
@@ -88,9 +104,12 @@ async fn locked_import(
 ) -> Result<(FetchReason, u64), Problem> {
     let Arguments {
         data,
+        from,
+        listen,
         format,
         fetch,
     } = arguments;
+    let origin = listen.map_or(Origin::Server(policy), Origin::Upload);
     let disk = fetch.target().to_owned();
     let mut locks = DirectoryLocks::default();
     let locked = locks.acquire(&data, "--data").await;
@@ -113,16 +132,22 @@ async fn locked_import(
         lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
             return Err(problem_of(target.lost(lost)));
         }
-        ImportDecision::Import => match disk.fill(&target, fetch, format, policy, part).await {
-            Ok(bytes) => {
-                record(&target, |target| target.record_import(true)).await?;
-                (FetchReason::Fetched, bytes)
+        ImportDecision::Import => {
+            let filled = match from {
+                Some(from) => disk.copy(&target, from).await,
+                None => disk.fill(&target, fetch, format, origin, part).await,
+            };
+            match filled {
+                Ok(bytes) => {
+                    record(&target, |target| target.record_import(true)).await?;
+                    (FetchReason::Fetched, bytes)
+                }
+                Err(problem) => {
+                    disk.clean_up(&target, &problem).await;
+                    return Err(problem);
+                }
             }
-            Err(problem) => {
-                disk.clean_up(&target, &problem).await;
-                return Err(problem);
-            }
-        },
+        }
     })
 }
 
@@ -135,7 +160,7 @@ enum Disk {
 
 impl Disk {
     fn of(target: &ImportTarget, arguments: &fetch::Arguments, format: Option<Format>) -> Self {
-        if device::is_device(&target.disk) {
+        if is_device(&target.disk) {
             let claim = target.claim.as_ref().map(|claim| claim.uid.as_str());
             // Claim and format decide where the file is on the device.
             let key = arguments.key(&format!("{} {format:?}", claim.unwrap_or_default()));
@@ -172,23 +197,32 @@ impl Disk {
         }
     }
 
+    /// Fills the disk with that disk. Returns its size in bytes.
+    async fn copy(&self, target: &ImportTarget, from: PathBuf) -> Result<u64, Problem> {
+        let from = blocking(move || CopiedDisk::open(from)).await?;
+        match self {
+            Self::File(files) => files.copy(target, &from).await,
+            Self::Device(device) => device.copy(target, &from).await,
+        }
+    }
+
     /// Downloads the image and fills the disk with it. Returns the size of the disk in bytes.
     async fn fill(
         &self,
         target: &ImportTarget,
         arguments: fetch::Arguments,
         format: Option<Format>,
-        policy: AddressPolicy,
+        origin: Origin,
         part: &OnceLock<SharedPart>,
     ) -> Result<u64, Problem> {
         match self {
             Self::File(files) => {
                 record(target, |target| target.record_import(false)).await?;
-                fill_file(files, arguments, format, policy, part).await
+                fill_file(files, arguments, format, origin, part).await
             }
             Self::Device(device) => {
                 device.remove_metadata(true)?;
-                device.fill(target, arguments, format, policy, part).await
+                device.fill(target, arguments, format, origin, part).await
             }
         }
     }
@@ -242,7 +276,7 @@ async fn fill_file(
     files: &DiskFiles,
     arguments: fetch::Arguments,
     format: Option<Format>,
-    policy: AddressPolicy,
+    origin: Origin,
     part: &OnceLock<SharedPart>,
 ) -> Result<u64, Problem> {
     let unneeded = files.clone();
@@ -253,7 +287,7 @@ async fn fill_file(
     .await?;
     let download = files.download.clone();
     let destination = Destination::File(download.clone());
-    fetch::download(arguments, destination, policy, part).await?;
+    fetch::download(arguments, destination, origin, part).await?;
     let packed = files.clone();
     let compression = blocking(move || Ok(Compression::of(&packed.header(&packed.download)?)));
     let source = match compression.await? {
@@ -276,6 +310,7 @@ async fn fill_file(
             let source = Source {
                 path: &source,
                 area: None,
+                format: Format::Qcow2,
             };
             convert::convert(source, &files.converted, bytes).await?;
             files.converted.clone()
@@ -304,6 +339,7 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
     let source = Source {
         path: &files.download,
         area: None,
+        format: Format::Raw,
     };
     let max = files.volume_size()?;
     match unpack::unpack(compression, source, &part, max).await {
@@ -315,6 +351,11 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
         }
         unpacked => unpacked.map(|_| path),
     }
+}
+
+/// Whether the disk at that path is a block device.
+fn is_device(disk: &Path) -> bool {
+    fs::metadata(disk).is_ok_and(|it| it.file_type().is_block_device())
 }
 
 /// Runs `work` in a thread that may wait for a volume, so that a signal is handled at once.
@@ -338,7 +379,7 @@ fn problem_of(failure: Failure) -> Problem {
 
 fn not_empty(target: &ImportTarget) -> Problem {
     let remove = match &target.claim {
-        Some(claim) if device::is_device(&target.disk) => format!(
+        Some(claim) if is_device(&target.disk) => format!(
             "run `kubectl annotate pvc {} {}={}` to overwrite the contents",
             claim.name,
             names::ANNOTATION_OVERWRITE,

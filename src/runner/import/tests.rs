@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::runner::fetch::{Checksum, ImportRequest, Request};
+use crate::api::runner::fetch::{Checksum, ImportRequest, Request, UploadRequest};
 use crate::api::runner::identity::ClaimIdentity;
 use clap::Parser;
 use sha2::{Digest, Sha512};
@@ -53,14 +53,13 @@ impl Vm {
         let claim = ClaimIdentity {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
-            imported: false,
-            may_overwrite: false,
+            ..ClaimIdentity::default()
         };
         let pod = PodIdentity {
             claims: [(self.disk().display().to_string(), claim)].into(),
             ..PodIdentity::default()
         };
-        import(parsed(&self.request(url)), pod, policy).await
+        import(parsed(self.request(url).arguments()), pod, policy).await
     }
 
     async fn import_reason(&self, url: &str, uid: &str) -> FetchReason {
@@ -79,8 +78,8 @@ impl Vm {
     }
 }
 
-fn parsed(request: &ImportRequest) -> Arguments {
-    let arguments = std::iter::once("vm-runner".to_owned()).chain(request.arguments());
+fn parsed(arguments: Vec<String>) -> Arguments {
+    let arguments = std::iter::once("vm-runner".to_owned()).chain(arguments);
     let Command::Import(arguments) = Program::try_parse_from(arguments).ok().unwrap().command;
     arguments
 }
@@ -99,7 +98,7 @@ fn server(image: Vec<u8>) -> Web {
 #[test]
 fn the_operators_arguments_are_understood() {
     let vm = Vm::new();
-    let arguments = parsed(&vm.request("https://h/a.qcow2"));
+    let arguments = parsed(vm.request("https://h/a.qcow2").arguments());
     assert_eq!(arguments.data, vm.0.path().join("data"));
     assert_eq!(arguments.fetch.target(), vm.disk());
 }
@@ -183,7 +182,12 @@ async fn a_temporary_failure_retains_the_download_of_the_same_image_only() {
         let mut request = vm.request(&web.url(path));
         request.fetch.deadline = Some(1);
         let pod = PodIdentity::default();
-        import(parsed(&request), pod, AddressPolicy::Unrestricted).await
+        import(
+            parsed(request.arguments()),
+            pod,
+            AddressPolicy::Unrestricted,
+        )
+        .await
     };
     let outcome = stopped("/a").await;
     assert_eq!(outcome.reason, FetchReason::DeadlineExceeded);
@@ -243,7 +247,12 @@ async fn the_checksum_and_the_format_of_the_user_count() {
         request.fetch.checksum = Checksum::parse(&checksum);
         request.format = Some(format.to_owned());
         let pod = PodIdentity::default();
-        let outcome = import(parsed(&request), pod, AddressPolicy::Unrestricted).await;
+        let outcome = import(
+            parsed(request.arguments()),
+            pod,
+            AddressPolicy::Unrestricted,
+        )
+        .await;
         (outcome.reason, outcome.message)
     };
     let sum = crate::api::hex(&Sha512::digest(b"no disk image"));
@@ -255,4 +264,98 @@ async fn the_checksum_and_the_format_of_the_user_count() {
     let (reason, message) = end(format!("sha512:{sum}"), "raw").await;
     assert_eq!(reason, FetchReason::Fetched, "{message}");
     assert_eq!(fs::read(vm.disk()).unwrap(), b"no disk image");
+}
+
+/// Sends the head of a request and these bytes to the port, which may not be open yet.
+async fn send(port: u16, head: &str, body: &[u8]) -> tokio::net::TcpStream {
+    use tokio::io::AsyncWriteExt;
+    let mut stream = loop {
+        match tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
+            Ok(stream) => break stream,
+            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+        }
+    };
+    let head = format!("{head}\r\nHost: a\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // A refused body is not read.
+    let _ = stream.write_all(body).await;
+    stream
+}
+
+/// The answer to a whole request.
+async fn ask(port: u16, head: &str, body: &[u8]) -> String {
+    use tokio::io::AsyncReadExt;
+    let (mut stream, mut answer) = (send(port, head, body).await, String::new());
+    let _ = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+#[tokio::test]
+async fn an_upload_continues_after_a_break_and_in_another_process() {
+    let (vm, image) = (Vm::new(), image());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let request = UploadRequest {
+        to: vm.disk().display().to_string(),
+        data: vm.0.path().join("data").display().to_string(),
+        checksum: Some(Checksum::Sha512(crate::api::hex(&Sha512::digest(&image)))),
+        format: Some("raw".to_owned()),
+    };
+    let start = || {
+        let mut arguments = parsed(request.arguments());
+        assert_eq!(arguments.listen, Some(8080));
+        arguments.listen = Some(port);
+        tokio::spawn(import(
+            arguments,
+            PodIdentity::default(),
+            AddressPolicy::NoLocal,
+        ))
+    };
+    let stored = async || {
+        let answer = ask(port, "HEAD / HTTP/1.1", b"").await.to_lowercase();
+        let (_, length) = answer.split_once("content-length: ").unwrap();
+        length.lines().next().unwrap().parse::<usize>().unwrap()
+    };
+    let first = start();
+    let put = format!("PUT / HTTP/1.1\r\nContent-Length: {}", image.len());
+    drop(send(port, &put, &image[..200_000]).await);
+    while stored().await < 200_000 {}
+    // A connection that does not end, as behind the tunnel of kubectl.
+    let silent = send(port, &put, &image[..100_000]).await;
+    while stored().await != 0 {}
+    let newest = send(port, &put, &image[..400_000]).await;
+    while stored().await == 0 {}
+    drop((silent, newest));
+    while stored().await < 400_000 {}
+    first.abort();
+    let _ = first.await;
+
+    let second = start();
+    let rest = |from: usize| {
+        let (length, total) = (image.len() - from, image.len());
+        let range = format!("Content-Range: bytes {from}-{}/{total}", total - 1);
+        format!("PUT / HTTP/1.1\r\nContent-Length: {length}\r\n{range}")
+    };
+    let answer = ask(port, &rest(300_000), &image[300_000..]).await;
+    assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+    assert!(answer.contains("-C "), "{answer}");
+    let from = stored().await;
+    let answer = ask(port, &rest(from), &image[from..]).await;
+    assert!(answer.starts_with("HTTP/1.1 201"), "{from}: {answer}");
+    assert_eq!(second.await.unwrap().reason, FetchReason::Fetched);
+    assert_eq!(fs::read(vm.disk()).unwrap(), image);
+    assert_eq!(vm.files(), ["disk.img"]);
+
+    fs::remove_file(vm.disk()).unwrap();
+    fs::remove_dir_all(vm.0.path().join("data")).unwrap();
+    fs::create_dir(vm.0.path().join("data")).unwrap();
+    let wrong = start();
+    let answer = ask(port, &put, &vec![1; image.len()]).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 422") && answer.contains("SHA-512"),
+        "{answer}"
+    );
+    assert_eq!(wrong.await.unwrap().reason, FetchReason::ChecksumMismatch);
+    assert_eq!(vm.files(), [""; 0]);
 }

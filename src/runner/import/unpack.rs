@@ -5,7 +5,7 @@ use crate::runner::failure::describe_exit;
 use crate::runner::fetch::problem::{Problem, size};
 use crate::runner::fetch::{Part, ProgressWriter, SharedPart, with_part};
 use crate::runner::harden::FileAccess;
-use crate::runner::import::confined::{last_output, start};
+use crate::runner::import::confined::{last_output, start, too_slow};
 use crate::runner::import::convert::Source;
 use crate::runner::import::image::Compression;
 use std::fs::File;
@@ -107,6 +107,9 @@ fn failure(error: &io::Error) -> Problem {
 fn problem_of(compression: Compression, status: ExitStatus, text: &str) -> Problem {
     let program = compression.name();
     if let Some(signal) = status.signal() {
+        if let Some(problem) = too_slow(program, signal) {
+            return problem;
+        }
         let message = format!(
             "{program} has exited: {}; check the memory limit of the pod",
             describe_exit(-signal)

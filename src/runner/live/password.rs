@@ -48,18 +48,13 @@ impl LiveUpdater {
         // A changed Secret replaces a one-time password.
         let present = applied.filter(|applied| !self.display.is_replaced || *applied == password);
         match display_password::commands(Some(password), present) {
-            Some(commands) if commands.is_empty() => self.settle_password(None, None),
-            Some(commands) => self.set_password(password, commands).await?,
-            None => {
-                let expiry = password.expiry.as_deref().unwrap_or_default();
-                let why = format!(
-                    "password-expiry in the display Secret has the invalid value {expiry:?}; use now, never, +<seconds>, or \
-                     seconds since 1970; {}",
-                    self.display.consequence()
-                );
+            Ok(commands) if commands.is_empty() => self.settle_password(None, None),
+            Ok(commands) => self.set_password(password, commands).await?,
+            Err(why) => {
+                let why = format!("{why}; {}", self.display.consequence());
                 self.settle_password(
                     Some(password),
-                    Some(Problem::new(ConditionReason::InvalidConfig, why)),
+                    Some(Problem::new(ConditionReason::PasswordNotSet, why)),
                 );
             }
         }
@@ -153,8 +148,7 @@ impl LiveUpdater {
             };
             let consequence = self.display.consequence();
             let why = format!(
-                "QEMU rejects {field} in the display Secret ({description}). Change the value in the Secret, and use at most 60 \
-                    characters; {consequence}"
+                "QEMU rejects {field} in the display Secret ({description}). Change the value in the Secret; {consequence}"
             );
             self.settle_password(
                 Some(password),

@@ -8,7 +8,7 @@ use crate::runner::spec::{self, Cd, Source};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -178,6 +178,28 @@ fn open_exclusively(path: &Path) -> Result<File, Failure> {
             ),
         ),
     })
+}
+
+/// Whether the file is missing or has 0 bytes, or the device has only zeros where disks have partition tables and file systems.
+pub fn is_blank(path: &Path) -> io::Result<bool> {
+    const EDGE: u64 = 1 << 20;
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        file => file?,
+    };
+    let size = file.seek(SeekFrom::End(0))?;
+    if !file.metadata()?.file_type().is_block_device() {
+        return Ok(size == 0);
+    }
+    for offset in [0, size.saturating_sub(EDGE)] {
+        file.seek(SeekFrom::Start(offset))?;
+        let mut bytes = Vec::new();
+        (&file).take(EDGE).read_to_end(&mut bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The CD drives with their images. A drive without its image is empty, because a VM without its

@@ -29,7 +29,7 @@ pub use dirs::{
     VMOP_AGENT_SOCKET,
 };
 pub use display::{Certificate, password};
-pub use drives::{Disk, DiskKind, HeldDevice};
+pub use drives::{Disk, DiskKind, HeldDevice, is_blank};
 pub use firmware::FirmwareFiles;
 pub use identity::record_machine_type;
 #[cfg(test)]
@@ -216,8 +216,10 @@ fn check_disks(
     pod: &PodIdentity,
 ) -> Result<(), Failure> {
     let exists = |path: &Path| path.try_exists().unwrap_or(true);
+    // A disk that cannot be read is refused later.
+    let is_blank = |path: &Path| is_blank(path).unwrap_or(false);
     let DiskChanges { is_copy, lost } =
-        recorded_disks::compare(record, &spec.disks, &pod.claims, exists);
+        recorded_disks::compare(record, &spec.disks, &pod.claims, exists, is_blank);
     if !record.hardware.is_first() && (is_copy || record.generation_id.is_none()) {
         record.generation_id = Some(identity::random_uuid()?);
     }

@@ -26,22 +26,24 @@ const SERIAL_PREFIX_LENGTH: usize = 11;
 pub struct DiskChanges {
     /// Whether a disk has another PVC than before: the VM is a copy, or a backup.
     pub is_copy: bool,
-    /// The refusal to start without an image file that existed before.
+    /// The refusal to start without an image file that existed before, or without the contents of a clone.
     pub lost: Option<Failure>,
 }
 
 /// Compares the disks with the record, and records them with their PVCs. `exists` is whether an
-/// image file exists.
+/// image file exists, `is_blank` whether a disk has no contents.
 pub fn compare(
     record: &mut Record,
     disks: &[Disk],
     claims: &BTreeMap<String, ClaimIdentity>,
     exists: impl Fn(&Path) -> bool,
+    is_blank: impl Fn(&Path) -> bool,
 ) -> DiskChanges {
     let mut changes = DiskChanges::default();
     for disk in disks {
         let path = disk.source.path();
         let claim = claims.get(&path.display().to_string());
+        let is_legacy = record.is_legacy;
         let recorded = entry(record, path);
         let before = recorded.claim.clone();
         let uid = claim.map(|claim| claim.uid.clone()).or(before.clone());
@@ -62,6 +64,10 @@ pub fn compare(
             _ if is_unfinished => unfinished(path, claim),
             true if is_missing => lost(path, claim, USED_BEFORE),
             false if is_missing && was_imported => lost(path, claim, IMPORTED_BEFORE),
+            // The record of a VM of the Java VM-Operator begins with its first start here, and does not know what it has used.
+            false if !is_legacy && claim.is_some_and(|claim| claim.cloned) && is_blank(path) => {
+                not_cloned(path, claim)
+            }
             _ => continue,
         };
         changes.lost.get_or_insert(failure);
@@ -88,6 +94,20 @@ fn unfinished(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
             "the import of the image onto the disk {} is not complete; restore the field `source` of the disk, so that the operator \
              completes the import; to start with an empty disk, {discard}",
             path.display()
+        ),
+    )
+}
+
+/// The failure for a disk without the contents of its `dataSource`.
+fn not_cloned(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
+    let claim = claim.map_or("", |claim| &claim.name);
+    let disk = path.display();
+    Failure::new(
+        EndReason::DiskNotCloned,
+        format!(
+            "the disk {disk} is empty, although it has a dataSource: the source is empty, or the provisioner of the storage \
+             class ignores the field; to start with an empty disk, remove dataSource and dataSourceRef from the disk; to copy a PVC, use \
+             source.pvc in place of dataSource, set spec.vm.state to Stopped, delete PVC {claim:?}, and start the VM"
         ),
     )
 }
@@ -198,8 +218,7 @@ mod tests {
         let claim = ClaimIdentity {
             name: "vm-system-disk".to_owned(),
             uid: uid.to_owned(),
-            imported: false,
-            may_overwrite: false,
+            ..ClaimIdentity::default()
         };
         [(IMAGE.to_owned(), claim)].into()
     }
@@ -207,7 +226,7 @@ mod tests {
     /// One start: whether the VM is a copy, and the refusal.
     fn start(record: &mut Record, uid: Option<&str>, exists: bool) -> (bool, Option<String>) {
         let claims = uid.map(claims).unwrap_or_default();
-        let changes = compare(record, &image(), &claims, |_| exists);
+        let changes = compare(record, &image(), &claims, |_| exists, |_| false);
         if changes.lost.is_none() {
             record_use(record, &image());
         }
@@ -276,12 +295,37 @@ mod tests {
             entry(&mut record, Path::new(IMAGE)).import = import.clone();
             let mut claims = claims("one");
             claims.get_mut(IMAGE).unwrap().imported = imported;
-            let lost = compare(&mut record, &image(), &claims, |_| exists).lost;
+            let lost = compare(&mut record, &image(), &claims, |_| exists, |_| false).lost;
             let message = lost.map(|failure| failure.message);
             let expected = |message: &String| refusal.is_some_and(|part| message.contains(part));
             assert_eq!(message.is_some(), refusal.is_some(), "{import:?}");
             assert!(message.iter().all(expected), "{import:?}: {message:?}");
         }
+    }
+
+    #[test]
+    fn a_blank_clone_is_refused_at_its_first_start_only() {
+        let mut record = Record::new("q35", false);
+        let mut refusal = |cloned, is_blank| {
+            let mut claims = claims("one");
+            claims.get_mut(IMAGE).unwrap().cloned = cloned;
+            let lost = compare(&mut record, &image(), &claims, |_| true, |_| is_blank).lost;
+            if lost.is_none() {
+                record_use(&mut record, &image());
+            }
+            lost.map(|failure| (failure.reason, failure.message))
+        };
+        for _ in 0..2 {
+            let (reason, message) = refusal(true, true).unwrap();
+            assert_eq!(reason, EndReason::DiskNotCloned);
+            assert!(
+                message.contains("delete PVC \"vm-system-disk\""),
+                "{message}"
+            );
+        }
+        // The user has removed the field; later starts do not depend on it.
+        assert_eq!(refusal(false, true), None);
+        assert_eq!(refusal(true, true), None);
     }
 
     #[test]
@@ -301,13 +345,12 @@ mod tests {
                     ClaimIdentity {
                         name,
                         uid,
-                        imported: false,
-                        may_overwrite: false,
+                        ..ClaimIdentity::default()
                     },
                 )
             };
             let claims = disks.iter().zip(uids).map(claim).collect();
-            let lost = compare(&mut record, &disks, &claims, |_| false).lost;
+            let lost = compare(&mut record, &disks, &claims, |_| false, |_| false).lost;
             if lost.is_none() {
                 record_use(&mut record, &disks);
             }

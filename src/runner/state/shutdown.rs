@@ -186,12 +186,15 @@ impl State {
         actions
     }
 
-    /// A guest that does not use its power button cannot shut down, unless its agent has taken the request.
+    /// A guest that does not use its power button cannot shut down, unless its agent has taken the request. Whether it has is known
+    /// later: UEFI firmware opens the agent's channel and never answers.
     pub(super) fn power_button_unused(&mut self, now: Duration) -> Vec<Action> {
-        match &self.shutdown {
-            Some(shutdown) if shutdown.force == StopMethod::Quit && !shutdown.agent_asked => {
-                self.escalate(now)
+        match &mut self.shutdown {
+            Some(shutdown) if shutdown.force == StopMethod::Quit && shutdown.agent_asked => {
+                shutdown.check_at = Some(now + POWER_BUTTON_CHECK_DELAY);
+                Vec::new()
             }
+            Some(shutdown) if shutdown.force == StopMethod::Quit => self.escalate(now),
             _ => Vec::new(),
         }
     }

@@ -6,6 +6,8 @@
 
 use crate::apiserver::definition::Definition;
 use crate::apiserver::definitions::kustomizations;
+use crate::apiserver::peerpods;
+use crate::apiserver::sip;
 use crate::apiserver::world::{World, root, server};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
@@ -185,6 +187,8 @@ fn first_command(page: &str) -> String {
 async fn first_command_of_each_runbook_works_as_printed() {
     let world = World::new("runbooks").await;
     prepare(&world).await;
+    drop(peerpods::install(&world).await);
+    drop(sip::install(&world).await);
     let folder = root().join("docs/runbooks");
     let mut tried = 0;
     for entry in std::fs::read_dir(folder).unwrap() {

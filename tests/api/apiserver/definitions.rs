@@ -43,7 +43,6 @@ async fn the_definitions_are_established_with_all_columns() {
         [
             "State",
             "Status",
-            "Running",
             "Booted",
             "Acceleration",
             "CPUs",

@@ -49,7 +49,8 @@ const OTHER_KINDS: [(&str, &str, &str, &str); 3] = [
 ];
 
 /// The reason of the condition `Ready` for VMs without a pod. All others have a pod.
-const WITHOUT_POD: [(&str, &str); 3] = [
+const WITHOUT_POD: [(&str, &str); 4] = [
+    ("desktop-member.yaml", "Stopped"),
     ("windows.yaml", "Stopped"),
     // Its priority class and its runtime class do not exist here.
     ("full.yaml", "Rejected"),
@@ -138,6 +139,24 @@ async fn has_its_objects(world: &World, file: &str, vm: &Value) -> Result<(), St
     Ok(())
 }
 
+/// Creates the PVCs that are copied onto disks of the VM. No provisioner runs that gives volumes to them.
+async fn create_sources(world: &World, vm: &Value) {
+    let disks = vm["spec"]["vm"]["disks"].as_array().into_iter().flatten();
+    for name in disks.filter_map(|disk| disk["source"]["pvc"]["name"].as_str()) {
+        let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec});
+        world.apply(&claim, false).await.unwrap();
+        Api::<PersistentVolumeClaim>::namespaced(world.client.clone(), &world.namespace)
+            .patch_status(
+                name,
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": {"phase": "Bound"}})),
+            )
+            .await
+            .unwrap();
+    }
+}
+
 /// Waits for the objects of the VM.
 async fn gets_its_objects(world: &World, file: &str, vm: &Value) {
     let began = Instant::now();
@@ -177,6 +196,7 @@ async fn create(file: &str, text: &str) -> usize {
     if !vms.is_empty() {
         let operator = world.start_operator().await;
         for vm in &vms {
+            create_sources(&world, vm).await;
             gets_its_objects(&world, file, vm).await;
         }
         operator.stop().await;

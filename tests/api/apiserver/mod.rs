@@ -23,11 +23,13 @@
 //! | `policy` | the permissions of the token of a runner that writes to its VM |
 //! | `missing_definitions` | an operator on a server without the definitions of pools |
 //! | `pools` | two controllers of pools that both write, and the rules of the definitions |
+//! | `rejections` | the causes of rejections |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
 //! | `web` | the web console in a browser, its rights, and those of its account |
-//! | `peerpods` | the definition of PeerPods, and their controller with moto in place of AWS |
+//! | `peerpods` | the definition of PeerPods, and their controller with moto in place of AWS and with a libvirtd |
 //! | `services` | the load balancer service, and restart requests |
+//! | `sip` | SIPClusters: their definition, adopted hosts, a taken node port, definitions of hosts, and the permissions of `deploy/sip` |
 
 mod admission;
 mod adoption;
@@ -46,6 +48,7 @@ mod peerpods;
 mod policy;
 mod pools;
 mod ratcheting;
+mod rejections;
 mod reports;
 mod services;
 mod settings;

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use vm_operator::api::pool;
 use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
@@ -32,7 +33,7 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     let installed = find(&world.kustomize("deploy"), "Deployment");
     let pod = &installed["spec"]["template"];
     let rendered = world.kustomize("deploy/monitoring");
-    assert_eq!(rendered.len(), 4);
+    assert_eq!(rendered.len(), 6);
 
     // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
     let monitor = rendered.iter().find(|object| {
@@ -95,10 +96,10 @@ fn labels<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 async fn prometheus_of_the_chart_selects_monitors_and_rules_by_its_release() {
     let world = World::new("monitoring-stack").await;
     let rendered = world.kustomize("deploy/monitoring/kube-prometheus-stack");
-    assert_eq!(rendered.len(), 4);
+    assert_eq!(rendered.len(), 6);
     let monitors = labels(&rendered, "PodMonitor");
     let rules = labels(&rendered, "PrometheusRule");
-    assert_eq!((monitors.len(), rules.len()), (2, 1));
+    assert_eq!((monitors.len(), rules.len()), (4, 1));
     for labels in monitors.into_iter().chain(rules) {
         assert_eq!(labels["release"], "kube-prometheus-stack");
     }
@@ -242,6 +243,9 @@ async fn operator_serves_the_conditions_of_each_vm() {
     let peerpods = metrics.of::<PeerPodMetrics>();
     peerpods.failed("aws", "Throttled");
     peerpods.set_up("aws", true);
+    peerpods.set_orphans("aws", 1);
+    peerpods.set_pending(&BTreeMap::from([("Deleting", 1)]), 1);
+    peerpods.orphan_deleted("aws");
     let sip = metrics.of::<SipMetrics>();
     sip.cluster("ReconciliationSucceeded");
     sip.hosts("ControlPlane", 1);

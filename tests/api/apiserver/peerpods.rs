@@ -1,6 +1,12 @@
 //! The definition of PeerPods on a real API server.
 
 mod aws;
+mod foreign;
+mod libvirt;
+mod life;
+mod log;
+mod rights;
+mod virtual_machine;
 
 use crate::apiserver::world::World;
 use kube::api::{Api, Patch, PatchParams, PostParams};

@@ -20,6 +20,21 @@ fn with_services() -> Settings {
     settings
 }
 
+#[tokio::test]
+async fn rejected_name_of_a_service_is_reported_as_the_name_of_the_vm() {
+    let world = World::new("service-names").await;
+    let _operator = world.start_operator_with(with_services()).await;
+    let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
+    let vm = machine("1st-web", json!({"vm": {"state": "Running"}}));
+    vms.create(&PostParams::default(), &vm).await.unwrap();
+    eventually("the cause is named", || async {
+        let status = vms.get("1st-web").await.unwrap().status.unwrap_or_default();
+        let mut conditions = status.conditions.iter();
+        conditions.any(|it| it.type_ == "ServiceInSync" && it.message.contains("name of the VM"))
+    })
+    .await;
+}
+
 async fn create(world: &World) -> Api<VirtualMachine> {
     let vms = Api::<VirtualMachine>::namespaced(world.client.clone(), &world.namespace);
     let spec = json!({"nodeSelector": {"no-such": "node"}, "vm": {"state": "Running"}});

@@ -29,6 +29,7 @@ mod schema;
 use case::{Case, NAMESPACES, Verdict};
 use http::Request;
 use kube::Client;
+use kube::api::PostParams;
 use pick::{CLASS_THAT_GROWS, Change, change, specs};
 use reconciles::Reconciles;
 use schema::Field;
@@ -36,7 +37,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use support::components::{Cluster, VM_KINDS};
+use support::components::{Cluster, VM_KINDS, api};
 use support::install;
 use support::real::Server;
 
@@ -62,6 +63,7 @@ async fn operate(client: &Client, namespace: &'static str) {
         .request::<Value>(request.body(body.to_string().into_bytes()).unwrap())
         .await
         .unwrap();
+    make_source(client, namespace).await;
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = LoadBalancerService::On {
         labels: BTreeMap::new(),
@@ -72,6 +74,20 @@ async fn operate(client: &Client, namespace: &'static str) {
     cluster.jitter = || 0.0;
     let ctx = Context::new(cluster, namespace.to_owned(), settings);
     tokio::spawn(support::vms::operate(Arc::new(ctx), std::future::pending()));
+}
+
+/// The PVC that the example of all fields copies. Without it, each VM would stop before its copy.
+async fn make_source(client: &Client, namespace: &str) {
+    let spec =
+        json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let claim = json!({"metadata": {"name": "golden-system-disk"}, "spec": spec});
+    api(client, "PersistentVolumeClaim", Some(namespace))
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(claim).unwrap(),
+        )
+        .await
+        .unwrap();
 }
 
 /// The objects that the examples name and an administrator would create.
@@ -96,7 +112,7 @@ async fn make_classes(client: &Client) {
 }
 
 /// The number of changes of one run.
-pub const SLICE: u64 = 120;
+pub const SLICE: u64 = 80;
 /// The number of changes that cover each field of the schema. A test compares it with the schema.
 pub const ROUND: u64 = 500;
 

@@ -2,8 +2,9 @@
 
 use super::fields::{covers, leaves};
 use super::generated::{IN_THE_WAY, collect};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use support::example::files;
 use support::observed::observed_without_children;
 use vm_operator::controllers::vm::objects;
@@ -60,7 +61,10 @@ fn windows_example_begins_with_its_lack_of_a_trial() {
 fn each_can_be_run() {
     for (name, object) in vms() {
         let vm = serde_json::from_value(object).unwrap();
-        let plan = plan(&observed_without_children(vm), &Reconciler::default())
+        let mut observed = observed_without_children(vm);
+        let source = json!({"metadata": {"name": "source"}, "status": {"phase": "Bound"}});
+        observed.copy_source.claim = Some(Arc::new(serde_json::from_value(source).unwrap()));
+        let plan = plan(&observed, &Reconciler::default())
             .unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
         let config = objects::build(&plan).config_map.data.unwrap()["config.yaml"].clone();
         assert_eq!(vm_operator::runner::check(&config), Ok(vec![]), "{name}");

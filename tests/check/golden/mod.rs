@@ -9,6 +9,7 @@ mod generated;
 mod links;
 mod monitoring;
 mod mutated;
+mod peerpods;
 mod reference;
 mod reference_objects;
 mod security;
@@ -265,6 +266,9 @@ fn sample_metrics() -> Metrics {
     peerpods.released("Deleted");
     peerpods.failed("aws", "Throttled");
     peerpods.set_up("aws", true);
+    peerpods.set_orphans("aws", 1);
+    peerpods.set_pending(&BTreeMap::from([("Deleting", 1)]), 1);
+    peerpods.orphan_deleted("aws");
     let sip = metrics.of::<SipMetrics>();
     sip.cluster("ReconciliationSucceeded");
     sip.hosts("ControlPlane", 1);

@@ -422,6 +422,11 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
         "a pod is deleted before its exit is recorded",
     ),
     (
+        Mutation::ImportsAgain,
+        "import",
+        "a disk with its image gets another import pod",
+    ),
+    (
         Mutation::EndsALivingPod,
         "life",
         "a pod that runs and should run is deleted",
@@ -487,6 +492,8 @@ const BROKEN: &[(Mutation, &str, &str)] = &[
         "a pod that runs and should run is deleted",
     ),
     (Mutation::DeletesByForce, "life", TWO_QEMUS),
+    // An import pod writes the disk, too.
+    (Mutation::DeletesByForce, "import", TWO_QEMUS),
     (
         Mutation::ForgetsItsOwnWrites,
         "life",

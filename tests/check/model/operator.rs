@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::vm::{POD_DELETED, UsedVolume, names};
+use vm_operator::controllers::vm::copy_source::CopySource;
 use vm_operator::controllers::vm::decide::{Decision, DeleteReason, WaitFor, decide};
 use vm_operator::controllers::vm::import;
 use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
@@ -29,6 +30,7 @@ pub enum Mutation {
     MakesAPodOfAnUnusableSpec,
     StartsBeforeTheImport,
     ForgetsTheImport,
+    ImportsAgain,
     EndsALivingPod,
     IgnoresRestarts,
     RestartsAgainAndAgain,
@@ -124,8 +126,11 @@ fn decided(known: Known, mutation: Option<Mutation>) -> Decided {
     let decision = mutated(&observed, known, mutation);
     let what = match &decision {
         Decision::Create => What::Create {
-            imports: mutation != Some(Mutation::StartsBeforeTheImport)
-                && import::due(&observed).is_some(),
+            imports: match mutation {
+                Some(Mutation::StartsBeforeTheImport) => false,
+                Some(Mutation::ImportsAgain) => known.imports,
+                _ => import::due(&observed).is_some(),
+            },
         },
         Decision::Delete { uid, why } => What::Delete {
             pod: uid.parse().unwrap(),
@@ -338,6 +343,7 @@ fn observed(known: Known) -> Observed {
         image_repository: None,
         fetches: BTreeMap::new(),
         import_progress: None,
+        copy_source: CopySource::default(),
         images_missing: Duration::ZERO,
         display_secret: None,
         warnings: BTreeMap::new(),

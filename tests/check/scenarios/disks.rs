@@ -120,6 +120,25 @@ async fn a_smaller_disk_is_refused_with_the_reason_and_without_a_request() {
 }
 
 #[tokio::test]
+async fn labels_and_annotations_of_a_template_are_added_to_its_present_claim() {
+    let world = bound().await;
+    let before = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    let metadata = json!({"name": "system", "labels": {"tier": "gold", "app.kubernetes.io/instance": "other"},
+        "annotations": {"backup": "daily"}});
+    let mut wanted = machine("10Gi")["disks"].clone();
+    wanted[0]["volumeClaimTemplate"]["metadata"] = metadata;
+    world.edit(|machine| machine["disks"] = wanted);
+    world.settle().await;
+    let claim = world.api.get(CLAIMS, "vm-system-disk").unwrap();
+    let mut expected = before["metadata"].clone();
+    expected["labels"]["tier"] = "gold".into();
+    expected["annotations"]["backup"] = "daily".into();
+    expected["resourceVersion"] = claim["metadata"]["resourceVersion"].clone();
+    assert_eq!(claim["metadata"], expected);
+    assert_eq!(claim["spec"], before["spec"]);
+}
+
+#[tokio::test]
 async fn what_no_claim_gets_later_is_told_without_a_request() {
     let world = bound().await;
     world.api.change(CLAIMS, "vm-system-disk", |claim| {

@@ -2,6 +2,7 @@
 
 mod away;
 mod claim_names;
+mod copies;
 mod crash_loop;
 mod deleted;
 mod disks;

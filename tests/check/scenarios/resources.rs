@@ -66,6 +66,37 @@ async fn a_change_of_something_else_does_not_touch_the_requests() {
 }
 
 #[tokio::test]
+async fn a_limit_that_is_removed_stays_until_a_restart_and_is_told() {
+    let limits = json!({"memory": "16Gi", "cpu": "4"});
+    let machine = json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1, "maximumRam": "8Gi", "currentRam": "1Gi"});
+    let world = World::with_spec(json!({"resources": {"limits": limits}, "vm": machine}));
+    world.settle().await;
+    world.run();
+    world.settle().await;
+    // The API server refuses a resize without them.
+    world.api.change(VMS, "vm", |vm| {
+        vm["spec"]["resources"] = json!({"limits": {"cpu": "3"}});
+        vm["metadata"]["generation"] = 2.into();
+    });
+    let requests = world.step().await;
+    let is_resize = |request: &&String| request.ends_with("/resize");
+    assert_eq!(requests.iter().filter(is_resize).count(), 1, "{requests:?}");
+    world.settle().await;
+    let pod = world.api.get(PODS, "vm").unwrap();
+    let resources = &pod["spec"]["containers"][0]["resources"];
+    assert_eq!(resources["limits"], json!({"memory": "16Gi", "cpu": "3"}));
+    let conditions = world.vm().status.unwrap().conditions;
+    let mut conditions = conditions.iter();
+    let required = conditions.find(|c| c.type_ == "RestartRequired").unwrap();
+    let message = &required.message;
+    assert!(
+        message.contains("spec.resources.limits.memory;"),
+        "{message}"
+    );
+    assert_eq!(note(&world), None);
+}
+
+#[tokio::test]
 async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else_is_wanted() {
     // An API server without the subresource, a missing permission, an impossible change.
     for code in [404, 405, 403, 422] {

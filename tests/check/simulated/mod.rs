@@ -30,6 +30,11 @@ fn every_fault_at_every_call_of_peerpods_leads_to_the_same_end() {
 }
 
 #[test]
+fn every_fault_at_every_call_to_ec2_leads_to_the_same_end() {
+    simulated::check(&peerpods::aws::CONTROLLER, peerpods::aws::SCENARIOS);
+}
+
+#[test]
 fn every_fault_at_every_call_of_sip_clusters_leads_to_the_same_end() {
     simulated::check(&sip::CONTROLLER, sip::SCENARIOS);
 }

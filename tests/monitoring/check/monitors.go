@@ -19,6 +19,11 @@ type monitor struct {
 		Labels map[string]string `yaml:"labels"`
 	} `yaml:"metadata"`
 	Spec struct {
+		// The test gives the targets.
+		NamespaceSelector struct {
+			Any        bool     `yaml:"any"`
+			MatchNames []string `yaml:"matchNames"`
+		} `yaml:"namespaceSelector"`
 		Selector struct {
 			MatchLabels map[string]string `yaml:"matchLabels"`
 		} `yaml:"selector"`

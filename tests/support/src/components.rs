@@ -399,7 +399,7 @@ impl Cluster {
         .map(drop)
     }
 
-    async fn delete(
+    pub(crate) async fn delete(
         &self,
         kind: &str,
         namespace: &str,

@@ -1,6 +1,6 @@
-//! Faults between an operator and the API server, and the places where each is possible.
+//! Faults between an operator and the API server or another service, and the places where each is possible.
 
-/// A fault of a request, a list, a watch or an event.
+/// A fault of a request, a list, a watch, an event or a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The request is not sent.
@@ -42,12 +42,14 @@ pub enum Fault {
     Forgotten,
     /// As `Forgotten`, and that list shows the state before the step.
     ForgottenPast,
-    /// An event is delayed.
+    /// An event is delayed, or the response to a call.
     Late,
     /// An event is delivered twice.
     Twice,
     /// An event is delivered after the next one about another object.
     Swapped,
+    /// A proxy answers in place of the service, with a page of its own.
+    Garbage,
 }
 
 impl Fault {
@@ -100,10 +102,28 @@ impl Fault {
         Self::Swapped,
     ];
 
+    /// Faults of calls to another service, which rejects credentials (401), the action (403), or one of too many calls (429, 503).
+    pub const OF_CALLS: [Self; 13] = [
+        Self::NotSent,
+        Self::AnswerLost,
+        Self::Refused(401),
+        Self::Refused(403),
+        Self::Refused(429),
+        Self::Refused(500),
+        Self::Refused(503),
+        Self::Hangs { carried_out: false },
+        Self::Hangs { carried_out: true },
+        Self::Killed { carried_out: false },
+        Self::Killed { carried_out: true },
+        Self::Late,
+        Self::Garbage,
+    ];
+
     /// The faults that are possible at a place.
     #[must_use]
     pub fn at(place: &str) -> &'static [Self] {
         match place.split(' ').next() {
+            Some("CALL") => &Self::OF_CALLS,
             Some("EVENT") => &Self::OF_EVENTS,
             Some("LIST") => &Self::OF_LISTS,
             // All except the old states.

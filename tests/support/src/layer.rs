@@ -1,4 +1,4 @@
-//! A layer between an operator and the API server. It counts requests and events, and injects a fault at a place.
+//! A layer between an operator and the API server. It counts requests, events and calls to other services, and injects a fault at a place.
 //!
 //! A place is named by its request and the number of equal requests since the layer was armed: `POST pods#0`, `LIST
 //! secrets#0`, `EVENT vms#2`. The names are the same in each run of a scenario, although independent requests come in
@@ -52,6 +52,8 @@ pub struct Layer {
     pub traffic: Traffic,
     dead: watch::Sender<bool>,
     old: String,
+    /// Plural name of a kind that the API server does not know yet.
+    unknown: Arc<Mutex<Option<&'static str>>>,
 }
 
 type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
@@ -78,7 +80,13 @@ impl Layer {
             traffic,
             dead,
             old,
+            unknown: Arc::default(),
         }
+    }
+
+    /// Makes the kind with that plural name unknown to the API server, or all kinds known. Requests about it are no places.
+    pub fn set_unknown(&self, kind: Option<&'static str>) {
+        *self.unknown.lock().unwrap() = kind;
     }
 
     /// The layer for the next operator, after this one was killed.
@@ -98,6 +106,47 @@ impl Layer {
         let home: Arc<str> = namespace.into();
         let service = tower::service_fn(move |request| layer.clone().pass(request, home.clone()));
         Client::new(deadlines.layer(service), namespace)
+    }
+
+    /// A call of the operator to another service. `act` carries it out. `instead` is the answer with a fault.
+    ///
+    /// # Errors
+    /// The operator gets no answer.
+    pub async fn call<T>(
+        &self,
+        action: &str,
+        act: impl Future<Output = T>,
+        instead: impl FnOnce(Fault) -> T,
+    ) -> Result<T, BoxError> {
+        if *self.dead.borrow() {
+            return Err("the operator was killed".into());
+        }
+        let what = format!("CALL {action}");
+        let _in_progress = self.traffic.start(&what);
+        let fault = self.next_fault(&what);
+        match fault {
+            Some(Fault::NotSent) => return Err("the connection was refused".into()),
+            Some(fault @ (Fault::Refused(_) | Fault::Garbage)) => return Ok(instead(fault)),
+            Some(Fault::Hangs { carried_out: false }) => return std::future::pending().await,
+            Some(Fault::Killed { carried_out: false }) => return self.kill().await,
+            _ => {}
+        }
+        let answer = act.await;
+        match fault {
+            Some(Fault::AnswerLost) => return Err("the connection was lost".into()),
+            Some(Fault::Hangs { .. }) => return std::future::pending().await,
+            Some(Fault::Killed { .. }) => return self.kill().await,
+            // Less than the time-out of a call.
+            Some(Fault::Late) => tokio::time::sleep(self.late * 40).await,
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    /// The API server without the layer.
+    #[must_use]
+    pub fn server(&self) -> &Client {
+        &self.server
     }
 
     /// Starts to count, and injects each fault at its place. `past` is the present revision.
@@ -163,6 +212,10 @@ impl Layer {
             return Err("the operator was killed".into());
         }
         let path = request.uri().path().to_owned();
+        let unknown = *self.unknown.lock().unwrap();
+        if unknown.is_some_and(|kind| within(&path).1 == kind) {
+            return Ok(rejection(404));
+        }
         let (what, request) = named(request, &home).await?;
         let in_progress = self.traffic.start(&what);
         let before_write = self.before_write(&what, &path).await?;

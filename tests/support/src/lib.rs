@@ -6,6 +6,7 @@
 //! | [`memory`] | an API server in memory |
 //! | [`real`] | a real API server with its own etcd |
 //! | [`example`] | the examples, with values in place of placeholders |
+//! | [`rights`] | the permissions of roles, and their comparison with requests |
 //! | [`web`] | a web server with configurable faults |
 //! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`provenance`] | date, commit and machine of a measurement |
@@ -17,7 +18,7 @@
 //! | [`final_state`], [`invariants`] | checks of the final objects, and of each revision |
 //! | [`timings`] | clocks and durations, virtual or real |
 //! | [`enumeration`] | every fault at every call of a controller, simulated or on a real API server |
-//! | [`vms`], [`pools`], [`peerpods`] | the controllers of VMs, pools and PeerPods, and their scenarios |
+//! | [`vms`], [`pools`], [`peerpods`], [`sip`] | the controllers of VMs, pools, PeerPods and SIPClusters, and their scenarios |
 //! | [`install`] | the definition of VMs on a real API server |
 //!
 //! The modules that start or call the operator need the feature `operator`.
@@ -28,6 +29,7 @@ pub mod memory;
 pub mod pages;
 pub mod provenance;
 pub mod real;
+pub mod rights;
 pub mod signal;
 pub mod web;
 

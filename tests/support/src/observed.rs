@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use vm_operator::api::VirtualMachine;
+use vm_operator::controllers::vm::copy_source::CopySource;
 use vm_operator::controllers::vm::observe::{Observed, ReportCopy};
 
 /// The observed state of that VM without children.
@@ -22,6 +23,7 @@ pub fn observed_without_children(vm: VirtualMachine) -> Observed {
         image_repository: None,
         fetches: BTreeMap::new(),
         import_progress: None,
+        copy_source: CopySource::default(),
         images_missing: Duration::ZERO,
         display_secret: None,
         service: None,

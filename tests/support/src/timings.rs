@@ -78,7 +78,8 @@ impl Timings {
             rest: Duration::from_secs(10),
             // Longer than the delays of one minute.
             stays: Duration::from_secs(70),
-            until: Duration::from_mins(20),
+            // Longer than the time after which an instance is an orphan, twice.
+            until: Duration::from_mins(120),
             traces: false,
         }
     }

@@ -52,16 +52,16 @@ pub enum ReadyReason {
             deletion"
     )]
     ClaimTerminating,
-    /// An object of the VM exceeds a quota of the namespace.
+    /// An object of the VM exceeds a quota of the namespace, or lacks an amount that the quota requires.
     #[strum(
-        detailed_message = "the API server's answer, `exceeded quota`",
+        detailed_message = "the API server's answer, `exceeded quota` or `must specify`",
         message = "raise the quota of the namespace (see kubectl describe quota), or make the VM smaller"
     )]
     QuotaExceeded,
-    /// Pod Security or an admission policy rejects an object of the VM.
+    /// Pod Security, a LimitRange, an admission policy or a webhook rejects an object of the VM.
     #[strum(
-        detailed_message = "the API server's answer, `violates PodSecurity` or `denied the request`",
-        message = "correct the VM, the admission policy that the message names, or the Pod Security level of the namespace"
+        detailed_message = "the API server's answer, `violates PodSecurity`, `usage per` or `denied the request`",
+        message = "correct the VM, or the policy or webhook that the message names"
     )]
     PolicyRefused,
     /// The operator has no permission to read, create or change an object.
@@ -261,11 +261,31 @@ pub enum ReadyReason {
             the VM"
     )]
     DiskNotEmpty,
+    /// A pod or a VM can write to the PVC that is copied onto a disk. The copy begins after their end.
+    #[strum(
+        detailed_message = "the pods and VMs of the namespace",
+        message = "stop the pod or the VM that the message names"
+    )]
+    SourceInUse,
+    /// The PVC that is copied onto a disk does not exist, is being deleted, or has no volume. The copy begins when it is usable.
+    #[strum(
+        detailed_message = "the PVC that spec.vm.disks[].source.pvc names",
+        message = "create and fill the PVC, or correct spec.vm.disks[].source.pvc.name"
+    )]
+    SourceMissing,
+    /// A disk with dataSource is empty at its first start, because its provisioner has ignored the field, or the source is empty.
+    #[strum(
+        detailed_message = "the exit of the pod: the runner's termination message",
+        message = "remove dataSource and dataSourceRef from the disk to start with an empty disk, or fill the source. To copy a PVC \
+            with any provisioner, use spec.vm.disks[].source.pvc in place of dataSource. Then set spec.vm.state to Stopped, delete \
+            the PVC, and start the VM"
+    )]
+    DiskNotCloned,
     /// The checksum of the downloaded image differs from that in the VM.
     #[strum(
         detailed_message = "the termination message of the import pod",
         message = "compare the checksum in the VM with the checksum that the publisher of the image states. Then correct \
-            spec.vm.disks[].source.http.checksum or the URL"
+            the checksum or the URL in spec.vm.disks[].source, or upload another file"
     )]
     ChecksumMismatch,
     /// The import of an image fails for another reason, and another attempt cannot succeed.

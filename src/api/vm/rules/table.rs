@@ -84,6 +84,9 @@ const LABEL_VALUE_MESSAGE: &str = "must be a label value: letters, digits, dashe
 const DNS_NAME: &str = "self.matches(r'^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')";
 const DNS_NAME_MESSAGE: &str =
     "must be an object name: lower-case letters, digits, dashes and dots";
+const IMAGE_CHECKSUM: &str = "self.matches(r'^(sha256:[0-9A-Fa-f]{64}|sha512:[0-9A-Fa-f]{128})$')";
+const IMAGE_CHECKSUM_MESSAGE: &str =
+    "must be a checksum, written as sha256: and 64 hexadecimal digits, or sha512: and 128";
 const IMAGE: &str = r"self.matches(r'^[^\s]+$')";
 const IMAGE_MESSAGE: &str = "must be an image reference, not empty and without blanks";
 const IMAGE_REPOSITORY_MESSAGE: &str = "must be a registry such as registry.example.org, or a registry with a project, not empty \
@@ -398,8 +401,18 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.disks[].source",
-        "has(self.http)",
-        "has no image; set http",
+        "[has(self.http), has(self.pvc), has(self.upload)].exists_one(kind, kind)",
+        "has no kind, or several; set either http, pvc or upload",
+    ),
+    value(
+        "spec.vm.disks[].source.upload.checksum",
+        IMAGE_CHECKSUM,
+        IMAGE_CHECKSUM_MESSAGE,
+    ),
+    value(
+        "spec.vm.disks[].source.pvc.name",
+        DNS_NAME,
+        DNS_NAME_MESSAGE,
     ),
     value(
         "spec.vm.disks[].source.http.url",
@@ -408,8 +421,8 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.disks[].source.http.checksum",
-        "self.matches(r'^(sha256:[0-9A-Fa-f]{64}|sha512:[0-9A-Fa-f]{128})$')",
-        "must be a checksum, written as sha256: and 64 hexadecimal digits, or sha512: and 128",
+        IMAGE_CHECKSUM,
+        IMAGE_CHECKSUM_MESSAGE,
     ),
     value(
         "spec.vm.disks[].source.http.secretName",
@@ -600,6 +613,8 @@ pub const LIMITS: &[(&str, Limit)] = &[
     ("spec.vm.disks[].source.http.url", Limit::Length(2048)),
     ("spec.vm.disks[].source.http.checksum", Limit::Length(135)),
     ("spec.vm.disks[].source.http.secretName", Limit::Length(253)),
+    ("spec.vm.disks[].source.pvc.name", Limit::Length(253)),
+    ("spec.vm.disks[].source.upload.checksum", Limit::Length(135)),
     (
         "spec.vm.disks[].volumeClaimTemplate.metadata.name",
         Limit::Length(64),

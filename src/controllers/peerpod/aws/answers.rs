@@ -139,10 +139,18 @@ pub fn account(action: &str, body: &str) -> Result<String, Failure> {
 }
 
 fn parse<T: DeserializeOwned>(action: &str, body: &str) -> Result<T, Failure> {
-    // The deserializer does not compare the name of the root element.
-    let is_answer = body.contains(&format!("<{action}Response"));
-    let parsed = quick_xml::de::from_str(body).ok().filter(|_| is_answer);
-    parsed.ok_or_else(|| not_understood(action))
+    quick_xml::de::from_str(body).map_err(|_| not_understood(action))
+}
+
+/// The body, if it is an answer to that action. A proxy can have answered in place of the service, so that nothing was carried out.
+///
+/// # Errors
+/// It is another document.
+pub fn checked(action: &str, body: String) -> Result<String, Failure> {
+    match body.contains(&format!("<{action}Response")) {
+        true => Ok(body),
+        false => Err(not_understood(action)),
+    }
 }
 
 fn not_understood(action: &str) -> Failure {

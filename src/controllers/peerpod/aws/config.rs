@@ -1,11 +1,11 @@
 //! (pure) The configuration that calls to AWS need, from the objects of the cloud-api-adaptor and the environment of the container.
 
-use crate::api::peerpod::PeerPodReason;
+use crate::api::peerpod::{PeerPodReason, names};
 use crate::controllers::peerpod::adaptor::AdaptorConfig;
 use crate::controllers::peerpod::failure::Failure;
 use std::collections::HashMap;
 
-const REGION: &str = "AWS_REGION";
+const REGION: &str = names::KEY_REGION;
 /// Variable with the identifier of a key.
 pub const KEY_ID: &str = "AWS_ACCESS_KEY_ID";
 /// Variable with the secret part of a key.

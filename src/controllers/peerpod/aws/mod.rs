@@ -6,11 +6,12 @@
 mod answers;
 pub mod config;
 mod credentials;
+pub mod orphans;
 mod proof;
 #[cfg(test)]
 mod tests;
 
-use crate::api::peerpod::{AwsId, PeerPodReason};
+use crate::api::peerpod::{AwsId, PeerPodReason, names};
 use crate::controllers::peerpod::aws::answers::Item;
 use crate::controllers::peerpod::aws::config::AwsConfig;
 use crate::controllers::peerpod::aws::credentials::{CredentialSource, context, unsigned};
@@ -39,8 +40,46 @@ const ADDRESS: &str = "eip-";
 const INTERFACE: &str = "nic-";
 /// The action that lists instances.
 const INSTANCES: &str = "DescribeInstances";
+/// The action that lists elastic addresses.
+const ADDRESSES: &str = "DescribeAddresses";
+/// The action that lists network interfaces.
+const INTERFACES: &str = "DescribeNetworkInterfaces";
 /// Maximum number of pages of a list.
 const PAGES_MAX: usize = 50;
+
+/// The actions that the controller needs, each with the parameter that its request must have, and an identifier that EC2 does not use.
+const ACTIONS: [(&str, Option<(&str, &str)>); 7] = [
+    (INSTANCES, None),
+    (
+        "TerminateInstances",
+        Some(("InstanceId.1", "i-00000000000000000")),
+    ),
+    (ADDRESSES, None),
+    (
+        "DisassociateAddress",
+        Some(("AssociationId", "eipassoc-00000000000000000")),
+    ),
+    (
+        "ReleaseAddress",
+        Some(("AllocationId", "eipalloc-00000000000000000")),
+    ),
+    (INTERFACES, None),
+    (
+        "DeleteNetworkInterface",
+        Some(("NetworkInterfaceId", "eni-00000000000000000")),
+    ),
+];
+
+/// Whether the credentials have the permission for an action.
+#[derive(Debug)]
+pub enum Right {
+    /// They have.
+    Permitted,
+    /// EC2 has answered with this code, which does not say it.
+    Unknown(String),
+    /// They have not. With the next step.
+    Denied(String),
+}
 
 /// A connection to EC2 with one configuration.
 pub struct Ec2 {
@@ -118,10 +157,8 @@ impl Ec2 {
             }
         }
         let tag = format!("tag:{TAG_NAME}");
-        let addresses = self.list("DescribeAddresses", &tag, &addresses).await?;
-        let interfaces = self
-            .list("DescribeNetworkInterfaces", &tag, &interfaces)
-            .await;
+        let addresses = self.list(ADDRESSES, &tag, &addresses).await?;
+        let interfaces = self.list(INTERFACES, &tag, &interfaces).await;
         let interfaces = match interfaces {
             // The policy of peerpod-ctrl lacks this action. Then interfaces whose attachment has failed remain.
             Err(failure) if failure.reason == PeerPodReason::PermissionDenied => {
@@ -150,6 +187,38 @@ impl Ec2 {
             }
         }
         Ok(all)
+    }
+
+    /// All instances of the cluster with that UID, in all states.
+    ///
+    /// # Errors
+    /// A call fails. A part of the list is no list.
+    pub async fn of_cluster(&mut self, cluster_uid: &str) -> Result<Vec<Item>, Failure> {
+        let tag = format!("tag:{}", names::TAG_CLUSTER);
+        self.list(INSTANCES, &tag, &[cluster_uid.to_owned()]).await
+    }
+
+    /// The rights of the credentials, by requests that EC2 only checks (`DryRun`). They also name no existing resource.
+    ///
+    /// # Errors
+    /// All calls fail.
+    pub async fn rights(&mut self) -> Result<Vec<(&'static str, Right)>, Failure> {
+        let mut rights = Vec::new();
+        for (action, parameter) in ACTIONS {
+            let mut parameters = vec![("DryRun".to_owned(), "true".to_owned())];
+            parameters.extend(parameter.map(|(name, id)| (name.to_owned(), id.to_owned())));
+            let right = match self.call(action, &parameters).await {
+                Ok(_) => Right::Permitted,
+                Err(failure) if failure.code == "DryRunOperation" => Right::Permitted,
+                Err(failure) if failure.is_of_provider() => return Err(failure),
+                Err(failure) if failure.reason == PeerPodReason::PermissionDenied => {
+                    Right::Denied(failure.message)
+                }
+                Err(failure) => Right::Unknown(failure.code),
+            };
+            rights.push((action, right));
+        }
+        Ok(rights)
     }
 
     /// Whether EC2 says that it does not have the instance. An empty list does not name it.
@@ -324,7 +393,7 @@ impl Ec2 {
         let (head, body) = response.map_err(|error| unreachable(&error))?.into_parts();
         let body = String::from_utf8_lossy(&body).into_owned();
         if head.status.is_success() {
-            return Ok(body);
+            return answers::checked(action, body);
         }
         let retry_after = head.headers.get(header::RETRY_AFTER);
         let seconds = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());

@@ -24,7 +24,7 @@ pub struct Found {
 impl Found {
     /// The answer about the instance. `place` is where EC2 was asked.
     pub fn answer(&self, owner: &Owner, cluster_uid: &str, place: &str) -> Answer {
-        let has_remains = !self.addresses.is_empty() || !self.interfaces.is_empty();
+        let has_remains = self.has_remains();
         let name = self.instance.as_ref().and_then(|it| it.tag(TAG_NAME));
         let foreign = self
             .instance
@@ -52,6 +52,7 @@ impl Found {
         let seen = name.filter(|_| is_ours).map(|name| Seen {
             place: place.to_owned(),
             name: name.to_owned(),
+            volumes: Vec::new(),
         });
         Answer {
             state,
@@ -60,6 +61,11 @@ impl Found {
             place: place.to_owned(),
             ..Answer::default()
         }
+    }
+
+    /// Whether there are addresses or interfaces that can be removed.
+    pub fn has_remains(&self) -> bool {
+        !self.addresses.is_empty() || !self.interfaces.is_empty()
     }
 
     fn used(&self) -> Vec<String> {

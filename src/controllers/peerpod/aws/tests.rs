@@ -309,6 +309,45 @@ async fn all_pages_are_read() {
     found(&mut ec2, ID).await.unwrap_err();
 }
 
+#[tokio::test]
+async fn instances_of_the_cluster_are_those_with_its_tag_and_a_name_of_the_adaptor() {
+    let named = ("Name", "podvm-a-0123abcd");
+    let ours = ("caa-cluster-uid", "cluster");
+    for (tags, state, is_tagged) in [
+        (&[named, ours][..], "running", true),
+        (&[named, ours], "stopped", true),
+        (&[named, ours], "shutting-down", false),
+        (&[named, ours], "terminated", false),
+        (&[named, ("caa-cluster-uid", "other")], "running", false),
+        (&[named, ("caa-cluster-uid", "")], "running", false),
+        (&[named], "running", false),
+        (&[ours], "running", false),
+        (&[("Name", "database"), ours], "running", false),
+        (&[("Name", "podvm-0123abcd"), ours], "running", false),
+    ] {
+        let answer = instances(ID, state, tags, "");
+        let (mut ec2, requests) = service(&[("DescribeInstances", answer)]).await;
+        // The double ignores the filter.
+        let [item] = &*ec2.of_cluster("cluster").await.unwrap() else {
+            panic!("one instance")
+        };
+        let found = orphans::Tagged::of(item, "cluster");
+        assert_eq!(found.is_some(), is_tagged, "{tags:?} {state}");
+        let body = &requests.lock().unwrap()[0].1;
+        assert!(
+            body.contains("tag%3Acaa-cluster-uid&Filter.1.Value.1=cluster"),
+            "{body}"
+        );
+    }
+    // A part of the list is no list.
+    let pages = [
+        ("DescribeInstances", instances(ID, "running", &[], "more")),
+        ("DescribeInstances", Says::Answer(503, String::new())),
+    ];
+    let (mut ec2, _) = service(&pages).await;
+    ec2.of_cluster("cluster").await.unwrap_err();
+}
+
 /// The remains of the instance that the double of EC2 describes.
 fn remains(name: &str) -> [(&'static str, Says); 2] {
     let tags = |prefix: &str| tags(&[("Name", &format!("{prefix}-{name}"))]);

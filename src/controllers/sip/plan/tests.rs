@@ -1,8 +1,14 @@
 use super::{Plan, plan};
 use crate::api::SIPCluster;
+use crate::api::conditions::find;
+use crate::api::sip::{DEGRADED, READY, SIPClusterStatus};
 use crate::controllers::sip::facts::{Host, roles};
+use crate::controllers::sip::report::{Progress, status};
 use crate::controllers::sip::views::{HostView, Networks};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+
+mod model;
 
 /// A cluster with these roles, whose claims are complete or begin.
 fn cluster(nodes: Value, has_been_complete: bool) -> SIPCluster {
@@ -62,7 +68,10 @@ fn planned(cluster: &SIPCluster, hosts: &[HostView]) -> String {
         .iter()
         .map(|view| Host {
             view,
+            name: view.metadata.name.as_deref().unwrap(),
             networks: Some(&networks),
+            credentials: None,
+            may_use_bmc: true,
         })
         .collect();
     let roles = roles(cluster).unwrap();
@@ -77,7 +86,7 @@ fn planned(cluster: &SIPCluster, hosts: &[HostView]) -> String {
     let mut text = String::new();
     for (mark, placed) in [("+", &claims), ("-", &leaving), ("!", &in_use)] {
         for it in placed {
-            text += &format!("{mark}{} ", it.host.name());
+            text += &format!("{mark}{} ", it.host.name);
         }
     }
     for shortage in shortages {
@@ -188,6 +197,9 @@ fn hosts_that_cannot_be_used_are_no_candidates() {
         planned(&with_service, &[host("a", json!({}))]),
         "ControlPlane:1"
     );
+    // S5: a member whose network data have disappeared stays.
+    let present = [member("a", "ControlPlane", json!({}))];
+    assert_eq!(planned(&with_service, &present), "");
 }
 
 #[test]
@@ -213,4 +225,80 @@ fn members_occupy_the_values_of_their_topology_key() {
         ),
         "+b +a"
     );
+}
+
+/// The status of a cluster with these hosts, and the messages of `Ready` and `Degraded`, each with its reason.
+fn reported(cluster: &SIPCluster, views: &[HostView]) -> (SIPClusterStatus, [String; 2]) {
+    let networks = Networks::Missing;
+    let hosts = views.iter().map(|view| Host {
+        view,
+        name: view.metadata.name.as_deref().unwrap(),
+        networks: Some(&networks),
+        credentials: None,
+        may_use_bmc: true,
+    });
+    let hosts: Vec<Host> = hosts.collect();
+    let (roles, states) = (roles(cluster).unwrap(), ["available".to_owned()]);
+    let plan = plan(cluster, &roles, &hosts, &states);
+    let progress = Progress {
+        plan: Some((&roles, &plan)),
+        ..Progress::default()
+    };
+    let status = status(cluster, &progress, Timestamp::UNIX_EPOCH);
+    let text = |type_| {
+        let condition = find(&status.conditions, type_);
+        condition.map_or(String::new(), |it| format!("{}: {}", it.reason, it.message))
+    };
+    let texts = [READY, DEGRADED].map(text);
+    (status, texts)
+}
+
+#[test]
+fn status_names_hosts_with_their_reasons_and_the_next_step() {
+    let broken = || json!({"status": {"errorMessage": "no power"}});
+    let hosts = [
+        host("a", consumed()),
+        host("b", broken()),
+        host("c", json!({})),
+    ];
+    let (status, [ready, _]) = reported(&cluster(count(2), true), &hosts);
+    assert!(
+        ready.starts_with("Unschedulable: role r: 2 hosts wanted, 0 members, 1 candidates, "),
+        "{ready}"
+    );
+    let rejected = status.rejected.iter();
+    let rejected: Vec<_> = rejected
+        .map(|it| (&*it.name, &*it.reason, &*it.message))
+        .collect();
+    let expected = [
+        ("a", "Consumed", "it is used by Metal3Machine m"),
+        ("b", "Failed", "no power"),
+    ];
+    assert_eq!(rejected, expected);
+
+    let in_use = [member("a", "r", consumed())];
+    let (_, [ready, _]) = reported(&cluster(count(0), true), &in_use);
+    assert!(ready.starts_with("HostsInUse: "), "{ready}");
+    assert!(
+        ready.contains("a (Metal3Machine m)") && ready.contains("raise the count"),
+        "{ready}"
+    );
+
+    let (_, [ready, degraded]) = reported(&cluster(count(1), true), &[member("a", "r", broken())]);
+    assert!(
+        ready.starts_with("ReconciliationSucceeded: 1 of 1 hosts"),
+        "{ready}"
+    );
+    assert!(
+        degraded.starts_with("MembersDegraded: ") && degraded.contains("no power"),
+        "{degraded}"
+    );
+
+    // At most 20 hosts are named, and all are counted.
+    let many: Vec<HostView> = (0..30)
+        .map(|n| host(&format!("h{n}"), consumed()))
+        .collect();
+    let (status, [ready, _]) = reported(&cluster(count(1), true), &many);
+    assert_eq!(status.rejected.len(), 20);
+    assert!(ready.contains(": 30"), "{ready}");
 }

@@ -35,25 +35,28 @@ fn brute_force(demands: &[Demand], role: usize, used: &mut BTreeSet<usize>) -> u
     further(demands, role, 0, demand.missing, &mut BTreeSet::new(), used)
 }
 
-/// What `demands` admit: a host for one role, one host for a domain, no more than are missing.
-fn check(demands: &[Demand], selected: &[Vec<usize>]) {
+/// The rule that the selection breaks: a host for one role, one host for a domain, no more than are missing, and as many as possible.
+fn broken(demands: &[Demand], selected: &[Vec<usize>]) -> Option<&'static str> {
     let mut used = BTreeSet::new();
     for (demand, hosts) in demands.iter().zip(selected) {
-        assert!(hosts.len() <= demand.missing);
+        if hosts.len() > demand.missing {
+            return Some("more hosts than are missing");
+        }
         let mut domains = BTreeSet::new();
         for host in hosts {
-            assert!(used.insert(*host), "two roles have one host: {demands:?}");
-            let domain = demand
-                .candidates
-                .iter()
-                .find(|(candidate, _)| candidate == host);
-            let (_, domain) = domain.expect("only candidates are selected");
-            assert!(
-                domain.is_none_or(|domain| domains.insert(domain)),
-                "{demands:?}"
-            );
+            if !used.insert(*host) {
+                return Some("two roles have one host");
+            }
+            let mut candidates = demand.candidates.iter();
+            let candidate = candidates.find(|(candidate, _)| candidate == host);
+            let (_, domain) = candidate.expect("only candidates are selected");
+            if !domain.is_none_or(|domain| domains.insert(domain)) {
+                return Some("two hosts of one domain");
+            }
         }
     }
+    let most = brute_force(demands, 0, &mut BTreeSet::new());
+    (used.len() < most).then_some("fewer hosts than possible")
 }
 
 #[test]
@@ -67,6 +70,7 @@ fn selection_is_as_large_as_that_of_a_search_of_all_possibilities() {
             .wrapping_add(1442695040888963407);
         (state >> 33) % n
     };
+    let (mut without_domains, mut greedy) = (BTreeSet::new(), BTreeSet::new());
     for _ in 0..5000 {
         let hosts = usize::try_from(below(6)).unwrap();
         let racks: Vec<Option<&str>> = (0..hosts)
@@ -87,13 +91,23 @@ fn selection_is_as_large_as_that_of_a_search_of_all_possibilities() {
             });
         }
         let selected = select(&demands);
-        check(&demands, &selected);
-        let number: usize = selected.iter().map(Vec::len).sum();
-        assert_eq!(
-            number,
-            brute_force(&demands, 0, &mut BTreeSet::new()),
-            "{demands:?}"
-        );
+        assert_eq!(broken(&demands, &selected), None, "{demands:?}");
         assert_eq!(select(&demands), selected);
+        // Two rules that are left out are found: the domains, and all roles at once.
+        let mut mutated = demands.clone();
+        let all = mutated.iter_mut().flat_map(|it| &mut it.candidates);
+        all.for_each(|(_, domain)| *domain = None);
+        without_domains.extend(broken(&demands, &select(&mutated)));
+        let mut taken = BTreeSet::new();
+        let one_by_one = demands.iter().map(|demand| {
+            let mut demand = demand.clone();
+            demand.candidates.retain(|(host, _)| !taken.contains(host));
+            let selected = select(&[demand]).remove(0);
+            taken.extend(selected.iter().copied());
+            selected
+        });
+        greedy.extend(broken(&demands, &one_by_one.collect::<Vec<_>>()));
     }
+    assert_eq!(without_domains, BTreeSet::from(["two hosts of one domain"]));
+    assert_eq!(greedy, BTreeSet::from(["fewer hosts than possible"]));
 }

@@ -1,5 +1,5 @@
-//! (client) PVCs: created if they are missing; size and attributes class follow the spec. Nothing else of a PVC is written, and no
-//! PVC is deleted.
+//! (client) PVCs: created if they are missing; size, attributes class, labels and annotations follow the spec. Nothing else of a PVC is
+//! written, and no PVC is deleted.
 
 use crate::api::conditions::find;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
@@ -167,17 +167,26 @@ pub(super) async fn apply_changes(
                 size,
                 attributes_class,
             } => {
-                let rejection = resize(
-                    name,
-                    size.as_deref(),
-                    attributes_class.as_deref(),
-                    reported,
-                    observed,
-                    ctx,
-                );
-                let rejection = rejection.await?;
+                let (to, spec) = resize(size.as_deref(), attributes_class.as_deref());
+                let body = json!({"spec": spec});
+                let rejection = patch(name, &to, body, reported, observed, ctx).await?;
                 is_rejected |= rejection.is_some();
                 rejection.map(|message| (ConditionReason::ExpansionRefused, message))
+            }
+            ClaimChange::Metadata {
+                labels,
+                annotations,
+            } => {
+                let names: Vec<&str> = labels
+                    .keys()
+                    .chain(annotations.keys())
+                    .map(|it| &**it)
+                    .collect();
+                let body = json!({"metadata": {"labels": labels, "annotations": annotations}});
+                let rejection =
+                    patch(name, &names.join(", "), body, reported, observed, ctx).await?;
+                is_rejected |= rejection.is_some();
+                rejection.map(|message| (ConditionReason::Rejected, message))
             }
         };
         problems.extend(problem);
@@ -213,36 +222,34 @@ fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
         .map_or("", |present| present.message.as_str())
 }
 
-/// Requests another size or attributes class of a PVC, unless `reported` contains a rejection of the same change.
-/// Returns the message of the rejection.
-async fn resize(
+/// Another size or attributes class, in the words of messages and as fields of the spec.
+fn resize(size: Option<&str>, attributes_class: Option<&str>) -> (String, Map<String, Value>) {
+    let desired: Vec<&str> = size.into_iter().chain(attributes_class).collect();
+    let size = size.map(|size| ("resources", json!({"requests": {"storage": size}})));
+    let class = attributes_class.map(|class| ("volumeAttributesClassName", json!(class)));
+    let spec = size.into_iter().chain(class);
+    let spec = spec.map(|(field, value)| (field.to_owned(), value));
+    (desired.join(", "), spec.collect())
+}
+
+/// Patches a PVC, unless `reported` contains a rejection of the same change, which has the words `to`. Returns the message of the
+/// rejection.
+async fn patch(
     name: &str,
-    size: Option<&str>,
-    attributes_class: Option<&str>,
+    to: &str,
+    body: Value,
     reported: &str,
     observed: &Observed,
     ctx: &Context,
 ) -> Result<Option<String>, Error> {
-    let desired: Vec<&str> = size.into_iter().chain(attributes_class).collect();
-    let start = format!(
-        "the API server rejects the change of PVC {name:?} to {}: ",
-        desired.join(", ")
-    );
+    let start = format!("the API server rejects the change of PVC {name:?} to {to}: ");
     if let Some(message) = reported.lines().find(|line| line.starts_with(&start)) {
         return Ok(Some(message.to_owned()));
     }
-    let size = size.map(|size| ("resources", json!({"requests": {"storage": size}})));
-    let class = attributes_class.map(|class| ("volumeAttributesClassName", json!(class)));
-    let spec: Map<String, Value> = size
-        .into_iter()
-        .chain(class)
-        .map(|(field, value)| (field.to_owned(), value))
-        .collect();
-    let patch = Patch::Merge(json!({"spec": spec}));
     let answer = ctx
         .scope
         .writer()
-        .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &patch)
+        .patch::<PersistentVolumeClaim, _>(&ctx.caches.claims, name, &Patch::Merge(body))
         .await;
     match answer {
         Ok(_) => Ok(None),

@@ -9,22 +9,14 @@ use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::pod::resources::{Amounts, recorded, with_removed};
 use crate::k8s::error::Error;
 use crate::k8s::rejection::RETRY_TEXT;
 use crate::k8s::views::{AmountsView, PodView};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::Patch;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
-
-type Amounts = Option<BTreeMap<String, Quantity>>;
-
-/// The requests and limits in a pod's annotation. Pods of the Java VM-Operator have none.
-fn recorded(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements> {
-    serde_json::from_str(annotations.get(names::ANNOTATION_RESOURCES)?).ok()
-}
 
 /// Resizes the pod if its desired resources have changed. Returns the annotation that records a successful request, and
 /// a condition if the pod does not have the desired resources.
@@ -41,6 +33,7 @@ pub(super) async fn apply(
     let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
         return Ok((None, None));
     };
+    let resources = with_removed(&last, &resources);
     let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     if resources == last {
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
@@ -57,11 +50,9 @@ pub(super) async fn apply(
     match answer {
         Ok(()) => {
             ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
-            let annotation = desired
-                .annotations()
-                .get_key_value(names::ANNOTATION_RESOURCES);
-            let annotation = annotation.map(|(name, value)| (name.clone(), value.clone()));
-            Ok((annotation, None))
+            let value = serde_json::to_string(&resources);
+            let value = value.map_err(|error| Error::Panic(error.to_string()))?;
+            Ok((Some((names::ANNOTATION_RESOURCES.to_owned(), value)), None))
         }
         // API servers without the subresource answer 404.
         Err(error) if error.is_rejection() || matches!(error.code(), Some(404 | 405)) => {

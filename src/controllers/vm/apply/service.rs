@@ -49,6 +49,12 @@ pub(super) async fn apply(
                 ),
             )
         }
+        _ if error.is_about("metadata.name") => (
+            ConditionReason::Rejected,
+            "the Service has the name of the VM, and names of Services begin with a letter and contain no dot. Create the VM again with \
+             such a name, or set spec.loadBalancerService of the VM to {}"
+                .to_owned(),
+        ),
         _ => (
             ConditionReason::Rejected,
             "correct spec.loadBalancerService, or change the policy or quota that rejects the request"

@@ -26,7 +26,7 @@ use crate::api::vm::conditions::ReadyReason;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{State, VirtualMachineSpec};
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::ownership::{next_step, owner};
+use crate::controllers::vm::ownership::{next_step, user};
 use crate::k8s::error::Error;
 use crate::k8s::rejection::Cause;
 use crate::k8s::views::{ClaimView, PodView};
@@ -45,6 +45,22 @@ pub const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 /// with the level `restricted`.
 const POD_SECURITY_SETTINGS: &str = "remove accelerator.privileged, deviceAccess and tap.hostPath from the operator's \
     ConfigMap, or run the VM in a namespace with a Pod Security level that admits the VM's pod; see docs/security.md";
+
+/// The next step if a quota requires an amount, such as a limit, that the pod does not name.
+const MISSING_AMOUNT_STEP: &str = "set the amounts that the message names in spec.resources of the VM, or create a LimitRange with \
+    defaults in the namespace";
+
+/// The next step if a `LimitRange` rejects an object of this kind.
+fn limit_range_step(kind: &str) -> &'static str {
+    match kind {
+        "PersistentVolumeClaim" => {
+            "change the size in spec.vm.disks[].volumeClaimTemplate, or the LimitRange of the namespace (see kubectl describe limitrange)"
+        }
+        _ => {
+            "change spec.resources of the VM, or the LimitRange of the namespace (see kubectl describe limitrange)"
+        }
+    }
+}
 
 /// Prefix of the annotations with which a pod selects an AppArmor profile.
 const APPARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -86,8 +102,15 @@ pub fn rejected(error: &Error, vm: Option<&VirtualMachineSpec>) -> Diagnosis {
             let next_step = pod_security_step(&problem, vm);
             return Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step);
         }
+        (Cause::MissingAmount, _) => {
+            return Diagnosis::new(ReadyReason::QuotaExceeded, problem, MISSING_AMOUNT_STEP);
+        }
+        (Cause::LimitRange, Error::Api { kind, .. }) => {
+            let next_step = limit_range_step(kind);
+            return Diagnosis::new(ReadyReason::PolicyRefused, problem, next_step);
+        }
         (Cause::NameTaken, _) => ReadyReason::NameTaken,
-        (Cause::Policy, _) => ReadyReason::PolicyRefused,
+        (Cause::Policy | Cause::LimitRange, _) => ReadyReason::PolicyRefused,
         (Cause::Quota, _) => ReadyReason::QuotaExceeded,
         (Cause::Rights, _) => ReadyReason::NotAuthorized,
         (Cause::Other, _) => ReadyReason::Rejected,
@@ -194,7 +217,7 @@ fn repository(observed: &Observed) -> Vec<&ClaimView> {
 
 fn name_taken(pod: &PodView) -> Diagnosis {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let next = next_step(owner(pod, name).as_deref(), "pod", name);
+    let next = next_step(user(pod, name).as_deref(), "pod", name);
     let problem = format!("a pod with the name {name:?} exists, but does not belong to the VM");
     Diagnosis::new(ReadyReason::NameTaken, problem, next)
 }

@@ -106,6 +106,8 @@ pub(super) fn condition_reason(reason: FetchReason) -> ConditionReason {
         | FetchReason::AddressRefused
         | FetchReason::DiskNotEmpty
         | FetchReason::DataMissing
-        | FetchReason::DiskInUse => ConditionReason::FetchPodFailed,
+        | FetchReason::DiskInUse
+        | FetchReason::SourceInUse
+        | FetchReason::SourceMissing => ConditionReason::FetchPodFailed,
     }
 }

@@ -1,4 +1,4 @@
-//! (client) The progress of downloads, from the last line of each pod's log. One request serves all VMs that wait for an image.
+//! (client) The progress of downloads, from the last lines of each pod's log. One request serves all VMs that wait for an image.
 
 use crate::api::runner::fetch::Progress;
 use crate::controllers::vm::context::Context;
@@ -47,11 +47,12 @@ async fn read_pod(
         return known;
     }
     let api: Api<Pod> = Api::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace);
-    let last_line = LogParams {
-        tail_lines: Some(1),
+    // An import that waits for an upload writes other lines after its progress.
+    let last_lines = LogParams {
+        tail_lines: Some(10),
         ..LogParams::default()
     };
-    let progress = match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_line)).await {
+    let progress = match tokio::time::timeout(LOG_TIMEOUT, api.logs(name, &last_lines)).await {
         Ok(Ok(log)) => Progress::last(&log).or(known),
         Ok(Err(error)) => {
             tracing::debug!(

@@ -107,6 +107,7 @@ fn identity(plan: &Plan) -> PodIdentity {
         uid: String::new(),
         imported: disk.has_source,
         may_overwrite: false,
+        cloned: disk.spec.data_source.is_some() || disk.spec.data_source_ref.is_some(),
     };
     PodIdentity {
         claims: plan

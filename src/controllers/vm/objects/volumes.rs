@@ -2,7 +2,7 @@
 
 use crate::api::vm::{SecretKeyRef, names};
 use crate::controllers::vm::objects::Plan;
-use crate::controllers::vm::plan::{ImportPlan, Place, Tun};
+use crate::controllers::vm::plan::{ImportPlan, Place, Source, Tun};
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, HostPathVolumeSource, KeyToPath, PersistentVolumeClaimVolumeSource,
     ProjectedVolumeSource, SecretProjection, Volume, VolumeMount, VolumeProjection,
@@ -10,6 +10,8 @@ use k8s_openapi::api::core::v1::{
 
 const CONFIG: &str = "config";
 const RUNNER_DATA: &str = "runner-data";
+/// The disk that is copied. No disk has this name: names of disks have a dash.
+pub(super) const SOURCE: &str = "source";
 const SEED: &str = "seed";
 const TUN: &str = "tun";
 
@@ -62,17 +64,27 @@ pub(super) fn import_volumes(plan: &Plan, import: &ImportPlan) -> (Vec<Volume>, 
         .disks
         .iter()
         .map(|disk| claim(&disk.name, disk.claim.clone(), false));
-    let mount = |name: &str, mount_path: String| VolumeMount {
+    let mount = |name: &str, mount_path: &str| VolumeMount {
         name: name.to_owned(),
-        mount_path,
+        mount_path: mount_path.to_owned(),
         ..VolumeMount::default()
     };
-    let disk = import.directory.clone();
-    let mounts = [mount(RUNNER_DATA, names::DATA_DIR.to_owned())].into_iter();
-    let mounts = mounts.chain(disk.map(|directory| mount(&import.volume, directory)));
+    let disk = import.directory.as_ref();
+    let disk = disk.map(|directory| mount(&import.volume, directory));
+    let copied = match &import.source {
+        Source::Pvc { claim, is_device } => Some((claim, is_device)),
+        Source::Http(_) | Source::Upload(_) => None,
+    };
+    let source = copied.map(|(name, _)| claim(SOURCE, name.clone(), true));
+    let source_mount = copied.filter(|(_, is_device)| !**is_device);
+    let source_mount = source_mount.map(|_| VolumeMount {
+        read_only: Some(true),
+        ..mount(SOURCE, names::SOURCE_DIR)
+    });
+    let mounts = [mount(RUNNER_DATA, names::DATA_DIR)].into_iter();
     (
-        [data].into_iter().chain(volumes).collect(),
-        mounts.collect(),
+        [data].into_iter().chain(volumes).chain(source).collect(),
+        mounts.chain(disk).chain(source_mount).collect(),
     )
 }
 

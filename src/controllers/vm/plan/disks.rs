@@ -3,7 +3,7 @@
 use crate::api::quantity::Bytes;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
-    ClaimMetadata, ClaimSpec, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
+    ClaimMetadata, ClaimSpec, ClaimTemplate, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
 };
 use crate::controllers::vm::claim_names;
 use crate::controllers::vm::observe::Observed;
@@ -11,6 +11,8 @@ use crate::controllers::vm::plan::outdated_claims::is_replaceable;
 use crate::controllers::vm::plan::{OutdatedClaim, invalid, name_of_other_vm};
 use crate::k8s::views::ClaimView;
 use crate::settings::VolumeMode;
+use kube::ResourceExt;
+use std::collections::BTreeMap;
 
 /// A disk with a PVC.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +63,13 @@ pub enum ClaimChange {
         to: String,
         /// The requested size of the PVC.
         from: String,
+    },
+    /// Labels and annotations of the template that the PVC does not have.
+    Metadata {
+        /// The labels.
+        labels: BTreeMap<String, String>,
+        /// The annotations.
+        annotations: BTreeMap<String, String>,
     },
     /// Other values for a PVC without a volume.
     Recreate(OutdatedClaim),
@@ -125,7 +134,7 @@ pub(super) fn disks(
         let bytes = size.map(|(_, bytes)| bytes);
         let place = place(&format!("{field}.spec"), &spec, bytes, present)?;
         let changes = present
-            .map(|present| changes(&template_spec, size, present))
+            .map(|present| changes(template, size, present))
             .unwrap_or_default();
         plans.push(DiskPlan {
             name,
@@ -229,7 +238,12 @@ fn place(
     }
 }
 
-fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -> Vec<ClaimChange> {
+fn changes(
+    template: &ClaimTemplate,
+    size: Option<(&str, Bytes)>,
+    present: &ClaimView,
+) -> Vec<ClaimChange> {
+    let spec = template.spec.clone().unwrap_or_default();
     let immutable = |field, to: Option<&String>, from: Option<&String>| match (to, from) {
         (Some(to), Some(from)) if to != from => Some(ClaimChange::Never {
             field,
@@ -252,9 +266,31 @@ fn changes(spec: &ClaimSpec, size: Option<(&str, Bytes)>, present: &ClaimView) -
             present.spec.storage_class_name.as_ref(),
         ),
         immutable("volumeMode", mode, present.spec.volume_mode.as_ref()),
-        growth(spec, size, present),
+        growth(&spec, size, present),
+        template
+            .metadata
+            .as_ref()
+            .and_then(|metadata| missing_metadata(metadata, present)),
     ];
     changes.into_iter().flatten().collect()
+}
+
+/// The labels and annotations of the template that the PVC does not have. The operator's own labels have precedence.
+fn missing_metadata(template: &ClaimMetadata, present: &ClaimView) -> Option<ClaimChange> {
+    let own = names::labels("");
+    let missing = |desired: &Option<BTreeMap<String, String>>,
+                   present: &BTreeMap<String, String>| {
+        let mut missing = desired.clone().unwrap_or_default();
+        missing.retain(|name, value| present.get(name) != Some(value) && !own.contains_key(name));
+        missing
+    };
+    let labels = missing(&template.labels, present.labels());
+    let annotations = missing(&template.annotations, present.annotations());
+    let is_same = labels.is_empty() && annotations.is_empty();
+    (!is_same).then_some(ClaimChange::Metadata {
+        labels,
+        annotations,
+    })
 }
 
 /// The change of size and attributes class. Only a bound PVC can change.

@@ -17,7 +17,7 @@ mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
 pub use identity::without_unset_console_port;
-pub use import::ImportPlan;
+pub use import::{ImportPlan, Source};
 pub use machine::protocol;
 pub use outdated_claims::OutdatedClaim;
 pub use pod::{Placement, PodPlan};

@@ -1,4 +1,5 @@
 //! (pure) Changes and restarts of a running pod.
 
 pub mod refresh_volume;
+pub mod resources;
 pub mod restart;

@@ -6,6 +6,7 @@
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::pod::resources;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -86,6 +87,8 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
              timeout)",
         );
     }
+    let removed = resources::removed(desired, pod);
+    fields.extend(removed.iter().map(String::as_str));
     (!fields.is_empty()).then(|| DesiredCondition {
         type_: conditions::RESTART_REQUIRED,
         status: true,

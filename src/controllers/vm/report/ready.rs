@@ -8,7 +8,7 @@ use crate::api::vm::{POD_DELETED, Restarts, State};
 use crate::controllers::vm::decide::{self, Decision, DeleteReason, WaitFor};
 use crate::controllers::vm::import;
 use crate::controllers::vm::observe::{Observed, since};
-use crate::controllers::vm::ownership::{next_step, owner};
+use crate::controllers::vm::ownership::{next_step, user};
 use crate::controllers::vm::views::exit::BACKOFF_RESET_UPTIME;
 use crate::k8s::ownership::removal_of_orphan;
 use kube::ResourceExt;
@@ -249,7 +249,7 @@ fn name_in_use(observed: &Observed, name: &str) -> String {
         format!("the pod is stopping, and its guest has time to shut down; {power_off}")
     } else {
         removal_of_orphan(pod, &*observed.vm)
-            .unwrap_or_else(|| next_step(owner(pod, name).as_deref(), "pod", name))
+            .unwrap_or_else(|| next_step(user(pod, name).as_deref(), "pod", name))
     };
     format!("pod {name:?} belongs to a previous VM with the same name; {next}")
 }

@@ -83,7 +83,7 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
         other => panic!("{other:?}"),
     };
     let (reason, message) = problem(&after(password("a", Some("tomorrow")), "").await);
-    assert_eq!(reason, "InvalidConfig");
+    assert_eq!(reason, "PasswordNotSet");
     for word in [
         "password-expiry",
         "\"tomorrow\"",

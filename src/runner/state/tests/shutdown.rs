@@ -141,8 +141,26 @@ fn guest_that_cannot_react_to_its_power_button_is_waited_for_ten_seconds() {
     let agent = vec![(105, Event::AgentChannel(true))];
     assert_eq!(unused(agent.clone()), (105, Action::ShutDownByAgent));
     // Firmware opens the agent's channel, and does not answer.
-    let silent = [agent, vec![(109, Event::AgentSilent)]].concat();
+    let silent = [agent.clone(), vec![(109, Event::AgentSilent)]].concat();
     assert_eq!(unused(silent), (110, Action::Quit));
+    // The time of the request to the agent ends after the check, which is repeated then.
+    let check = |at| {
+        [
+            vec![(at, Event::Tick); 2],
+            vec![(at, Event::PowerButtonUnused)],
+        ]
+        .concat()
+    };
+    let late = [
+        agent,
+        check(110),
+        vec![(114, Event::AgentSilent)],
+        check(120),
+    ]
+    .concat();
+    let (_, actions) = play(&[stop, late].concat());
+    let end = [(120, Action::CheckPowerButton), (120, Action::Quit)];
+    assert!(actions.ends_with(&end), "{actions:?}");
     // A guest with an agent is not checked.
     let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
     let (_, actions) = wait(state);

@@ -51,9 +51,25 @@ pub fn cases() -> Vec<Case> {
         ),
         case(
             "spec.vm.disks[].source",
-            "has no image; set http",
-            json!([image("https://example.org/a")]),
-            json!([{}]),
+            "set either http, pvc or upload",
+            json!([image("https://example.org/a"), {"pvc": {"name": "golden"}}, {"upload": {}}]),
+            json!([
+                {},
+                {"http": {"url": "https://example.org/a"}, "pvc": {"name": "golden"}},
+                {"upload": {}, "pvc": {"name": "golden"}}
+            ]),
+        ),
+        case(
+            "spec.vm.disks[].source.upload.checksum",
+            "must be a checksum",
+            json!([checksum.clone()]),
+            json!(["", "sha256:abc"]),
+        ),
+        case(
+            "spec.vm.disks[].source.pvc.name",
+            "object name",
+            json!(["golden", "a.b-1"]),
+            json!(["", "Golden", "a/b"]),
         ),
         case(
             "spec.vm.disks[].source.http.url",

@@ -73,6 +73,17 @@ pub const PEERPODS: &[Call] = &[
         r#"{"preconditions":{"uid":"UID(peerpods/b)"},"propagationPolicy":"Background"}"#,
     ),
     ("GET", "deployments/none", ""),
+    (
+        "POST",
+        "configmaps",
+        r#"{"metadata":{"name":"peer-pods-cm"},"data":{"a":"1","b":"1"}}"#,
+    ),
+    (
+        "MERGE",
+        "configmaps/peer-pods-cm?fieldManager=m",
+        r#"{"data":{"a":"2"}}"#,
+    ),
+    ("GET", "configmaps/peer-pods-cm", ""),
     ("DELETE", "peerpods/b", ""),
     (
         "POST",

@@ -110,6 +110,22 @@ pub const SIP_CLUSTERS: &[Call] = &[
     ("DELETE", "services/balancer", ""),
     (
         "APPLY",
+        "secrets/jump-host?fieldManager=m&force=true",
+        r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"jump-host"},"data":{"hosts.json":"W10="}}"#,
+    ),
+    (
+        "APPLY",
+        "secrets/jump-host?fieldManager=m&force=true",
+        r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"jump-host"},"data":{"hosts.json":"WzFd"}}"#,
+    ),
+    ("GET", "secrets/jump-host", ""),
+    (
+        "DELETE",
+        "secrets/jump-host",
+        r#"{"preconditions":{"uid":"UID(secrets/jump-host)"}}"#,
+    ),
+    (
+        "APPLY",
         "deployments/d?fieldManager=m&force=true",
         DEPLOYMENT,
     ),

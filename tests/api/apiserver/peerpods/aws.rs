@@ -1,26 +1,28 @@
 //! Instances of EC2: the controller with its account on a real API server, and moto with IAM in place of AWS.
 
-use crate::apiserver::peerpods::install;
-use crate::apiserver::world::{World, eventually, root};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
+mod check;
+mod definition;
+mod policy;
+mod rights;
+mod scale;
+mod secrets;
+mod sweep;
+
+use crate::apiserver::peerpods::life::{AHEAD, Life, SEEN, instant};
+use crate::apiserver::world::{eventually, root};
 use reqsign_aws_v4::{Credential, RequestSigner, StaticCredentialProvider};
 use reqsign_core::{Context, Signer};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::ops::Deref;
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use support::enumeration::{Started, started};
 use tokio::process::{Child, Command};
-use vm_operator::api::PeerPod;
-use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
+use vm_operator::api::peerpod::names;
+use vm_operator::controllers::peerpod::PeerPodController;
 use vm_operator::https::HttpsClient;
-use vm_operator::k8s::cluster::Cluster;
-use vm_operator::k8s::tasks::Tasks;
-use vm_operator::settings::peerpod::{AwsProvider, PeerPodSettings, Providers};
-
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use vm_operator::settings::peerpod::{AwsProvider, PeerPodSettings, Providers, Sweep};
 
 const REGION: &str = "eu-central-1";
 
@@ -35,28 +37,19 @@ const ACTIONS: [&str; 7] = [
     "ec2:DeleteNetworkInterface",
 ];
 
-/// The clock of the controllers is ahead by this number of seconds.
-static AHEAD: AtomicU64 = AtomicU64::new(0);
-
-fn instant() -> Instant {
-    Instant::now() + Duration::from_secs(AHEAD.load(Ordering::Relaxed))
-}
-
 /// A server with the API of AWS, and the controller.
 struct Cloud {
-    world: World,
-    peerpods: Api<PeerPod>,
+    life: Life,
     url: String,
     admin: Option<(String, String)>,
     _server: Child,
-    controller: Option<Started>,
 }
 
-impl Drop for Cloud {
-    fn drop(&mut self) {
-        if let Some(controller) = &self.controller {
-            controller.task.abort();
-        }
+impl Deref for Cloud {
+    type Target = Life;
+
+    fn deref(&self) -> &Life {
+        &self.life
     }
 }
 
@@ -68,10 +61,19 @@ fn element<'a>(body: &'a str, name: &str) -> &'a str {
     start.1.split_once(&format!("</{name}>")).unwrap().0
 }
 
+/// A policy that permits these actions.
+fn policy(actions: &[&str]) -> String {
+    let statement = json!({"Effect": "Allow", "Action": actions, "Resource": "*"});
+    json!({"Version": "2012-10-17", "Statement": [statement]}).to_string()
+}
+
 impl Cloud {
     async fn start(name: &str) -> Self {
-        let world = World::new(name).await;
-        let peerpods = install(&world).await;
+        Self::of(Life::start(name, "aws").await).await
+    }
+
+    /// The same for that namespace.
+    async fn of(life: Life) -> Self {
         let port = {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             listener.local_addr().unwrap().port()
@@ -92,12 +94,10 @@ impl Cloud {
         })
         .await;
         let mut cloud = Self {
-            world,
-            peerpods,
+            life,
             url,
             admin: None,
             _server: server,
-            controller: None,
         };
         let admin = cloud.user("admin", &["*"]).await;
         cloud.admin = Some(admin);
@@ -117,13 +117,11 @@ impl Cloud {
     }
 
     async fn permit(&self, name: &str, actions: &[&str]) {
-        let statement = json!({"Effect": "Allow", "Action": actions, "Resource": "*"});
-        let policy = json!({"Version": "2012-10-17", "Statement": [statement]}).to_string();
         let parameters = [
             ("Action", "PutUserPolicy"),
             ("UserName", name),
             ("PolicyName", "p"),
-            ("PolicyDocument", &policy),
+            ("PolicyDocument", &policy(actions)),
         ];
         self.iam(&parameters).await;
     }
@@ -188,18 +186,27 @@ impl Cloud {
     }
 
     async fn run_instance(&self, name: &str) -> String {
-        let tag = "TagSpecification.1.Tag.1";
-        let body = self
-            .ec2(&[
-                ("Action", "RunInstances"),
-                ("ImageId", "ami-12c6146b"),
-                ("MinCount", "1"),
-                ("MaxCount", "1"),
-                ("TagSpecification.1.ResourceType", "instance"),
-                (&format!("{tag}.Key"), "Name"),
-                (&format!("{tag}.Value"), name),
-            ])
-            .await;
+        self.run_tagged(&[("Name", name)]).await
+    }
+
+    async fn run_tagged(&self, tags: &[(&str, &str)]) -> String {
+        let tags = (1..).zip(tags).flat_map(|(n, (key, value))| {
+            let tag = format!("TagSpecification.1.Tag.{n}");
+            [
+                (format!("{tag}.Key"), *key),
+                (format!("{tag}.Value"), *value),
+            ]
+        });
+        let tags: Vec<_> = tags.collect();
+        let mut parameters = vec![
+            ("Action", "RunInstances"),
+            ("ImageId", "ami-12c6146b"),
+            ("MinCount", "1"),
+            ("MaxCount", "1"),
+            ("TagSpecification.1.ResourceType", "instance"),
+        ];
+        parameters.extend(tags.iter().map(|(key, value)| (&**key, *value)));
+        let body = self.ec2(&parameters).await;
         element(&body, "instanceId").to_owned()
     }
 
@@ -259,146 +266,39 @@ impl Cloud {
 
     /// Writes the objects of the cloud-api-adaptor.
     async fn configure(&self, config: Value, keys: &(String, String)) {
-        let params = PatchParams::apply("test").force();
-        let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "peer-pods-cm"}, "data": config});
-        let api = Api::<ConfigMap>::namespaced(self.world.client.clone(), &self.world.namespace);
-        api.patch("peer-pods-cm", &params, &Patch::Apply(config_map))
-            .await
-            .unwrap();
-        let data = json!({"AWS_ACCESS_KEY_ID": keys.0, "AWS_SECRET_ACCESS_KEY": keys.1});
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "peer-pods-secret"}, "stringData": data});
-        let api = Api::<Secret>::namespaced(self.world.client.clone(), &self.world.namespace);
-        api.patch("peer-pods-secret", &params, &Patch::Apply(secret))
-            .await
-            .unwrap();
+        let keys = json!({"AWS_ACCESS_KEY_ID": keys.0, "AWS_SECRET_ACCESS_KEY": keys.1});
+        self.life
+            .write("ConfigMap", "peer-pods-cm", "data", config)
+            .await;
+        self.life
+            .write("Secret", "peer-pods-secret", "stringData", keys)
+            .await;
     }
 
-    /// Starts the controller with the account and the permissions of `deploy/peerpod`.
+    /// Starts the controller.
     async fn operate(&mut self) {
-        let namespace = self.world.namespace.clone();
-        for mut object in self.world.kustomize("deploy/peerpod") {
-            if matches!(object["kind"].as_str(), Some("Deployment" | "ConfigMap")) {
-                continue;
-            }
-            object["metadata"]
-                .as_object_mut()
-                .unwrap()
-                .remove("namespace");
-            if object["subjects"].is_array() {
-                object["subjects"][0]["namespace"] = namespace.clone().into();
-            }
-            if object["kind"] == "ClusterRoleBinding" {
-                object["metadata"]["name"] = namespace.clone().into();
-            }
-            self.world.apply(&object, false).await.unwrap();
-        }
-        let mut config = self.world.config.clone();
-        config.auth_info.impersonate = Some(format!(
-            "system:serviceaccount:{namespace}:vm-operator-peerpod"
-        ));
-        let mut cluster = Cluster::new(Client::try_from(config).unwrap(), MANAGER);
-        cluster.instant = instant;
+        self.operate_with(Sweep::Off, instant).await;
+    }
+
+    async fn operate_with(&mut self, sweep: Sweep, instant: fn() -> Instant) {
+        let controller = self.controller(sweep, instant).await;
+        self.life.run(controller);
+    }
+
+    async fn controller(&self, sweep: Sweep, instant: fn() -> Instant) -> Arc<PeerPodController> {
         let endpoint = Some(self.url.clone());
         let aws = AwsProvider {
             endpoint: endpoint.clone(),
             sts_endpoint: endpoint,
         };
         let settings = PeerPodSettings {
-            namespaces: vec![namespace.clone()],
             providers: Providers { aws },
+            sweep,
             ..PeerPodSettings::default()
         };
-        let controller = PeerPodController::new(cluster, namespace, settings, HashMap::new());
-        let controller = std::sync::Arc::new(controller);
-        let (changes, mut tasks) = (controller.watch(), Tasks::default());
-        tasks.spawn("calls".to_owned(), controller.clone().call_providers());
-        self.controller = Some(started(controller, changes, tasks));
-    }
-
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.world.client.clone(), &self.world.namespace)
-    }
-
-    /// Creates a pod, and the `PeerPod` that the cloud-api-adaptor would write.
-    async fn pod(&self, name: &str, instance: &str, annotations: Value) {
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
-            "securityContext": {"runAsNonRoot": true, "runAsUser": 1, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{"name": "main", "image": "main",
-                "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}],
-        }});
-        let pod = self
-            .pods()
-            .create(
-                &PostParams::default(),
-                &serde_json::from_value(pod).unwrap(),
-            )
-            .await
-            .unwrap();
-        let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.uid(), "controller": true, "blockOwnerDeletion": true});
-        let peerpod = json!({
-            "apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod",
-            "metadata": {"name": name, "finalizers": ["peer.pod/finalizer"], "ownerReferences": [owner], "annotations": annotations},
-            "spec": {"cloudProvider": "aws", "instanceID": instance},
-        });
-        let peerpod = serde_json::from_value(peerpod).unwrap();
-        self.peerpods
-            .create(&PostParams::default(), &peerpod)
-            .await
-            .unwrap();
-    }
-
-    async fn end(&self, name: &str) {
-        self.pods()
-            .delete(name, &DeleteParams::default().grace_period(0))
-            .await
-            .unwrap();
-    }
-
-    /// Waits until the `PeerPod` has that reason.
-    async fn reports(&self, name: &str, reason: &str, part: &str) {
-        eventually(
-            &format!("{name} has the reason {reason} with {part}"),
-            async || {
-                AHEAD.fetch_add(1, Ordering::Relaxed);
-                let peerpod = self.peerpods.get_opt(name).await.unwrap();
-                let conditions = peerpod
-                    .and_then(|it| it.status)
-                    .unwrap_or_default()
-                    .conditions;
-                conditions
-                    .iter()
-                    .any(|it| it.reason == reason && it.message.contains(part))
-            },
-        )
-        .await;
-    }
-
-    async fn is_released(&self, name: &str) -> bool {
-        self.peerpods.get_opt(name).await.unwrap().is_none()
-    }
-
-    async fn released(&self, name: &str) {
-        eventually(&format!("{name} is released"), async || {
-            AHEAD.fetch_add(1, Ordering::Relaxed);
-            self.is_released(name).await
-        })
-        .await;
-    }
-
-    async fn noted(&self, name: &str) {
-        eventually(&format!("the instance of {name} is noted"), async || {
-            self.peerpods
-                .get(name)
-                .await
-                .unwrap()
-                .annotations()
-                .contains_key(SEEN)
-        })
-        .await;
+        self.life.controller(settings, instant).await
     }
 }
-
-const SEEN: &str = "peerpod.vmoperator.jdrupes.org/seen";
 
 fn sha256(body: &[u8]) -> String {
     use sha2::{Digest, Sha256};
@@ -536,33 +436,17 @@ async fn instance_that_ec2_does_not_have_is_gone_only_if_it_was_seen_there() {
     AHEAD.fetch_add(300, Ordering::Relaxed);
     // A change begins the reconcile before its time.
     for pod in ["never", "elsewhere", "here", "kept"] {
-        let patch = json!({"metadata": {"annotations": {"test": "later"}}});
-        cloud
-            .peerpods
-            .patch(pod, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .unwrap();
+        cloud.annotate(pod, "test", "later").await;
     }
     cloud.released("here").await;
     cloud.configure(json!({"AWS_REGION": REGION}), &keys).await;
-    let patch = json!({"metadata": {"annotations": {"test": "again"}}});
-    cloud
-        .peerpods
-        .patch("kept", &PatchParams::default(), &Patch::Merge(&patch))
-        .await
-        .unwrap();
+    cloud.annotate("kept", "test", "again").await;
     cloud.released("kept").await;
     assert_eq!(cloud.state(&kept).await, "terminated");
     for pod in ["never", "elsewhere"] {
         assert!(!cloud.is_released(pod).await, "{pod}");
         let id = cloud.peerpods.get(pod).await.unwrap().spec.instance_id;
-        let patch =
-            json!({"metadata": {"annotations": {"peerpod.vmoperator.jdrupes.org/abandon": id}}});
-        cloud
-            .peerpods
-            .patch(pod, &PatchParams::default(), &Patch::Merge(&patch))
-            .await
-            .unwrap();
+        cloud.annotate(pod, names::ANNOTATION_ABANDON, &id).await;
         cloud.released(pod).await;
     }
 }

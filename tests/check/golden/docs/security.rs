@@ -54,7 +54,18 @@ const CLAIMS: &[Claim] = &[
         Ok(&[
             "instance_of_ec2_ends_with_its_pod_and_nothing_else_does",
             "credentials_and_permissions_of_ec2_are_used_as_soon_as_they_are_corrected",
+            "p16_only_an_instance_of_this_cluster_that_nothing_names_is_an_orphan",
             "objects_of_the_adaptor_name_no_file_and_no_service",
+            "controller_of_peerpods_uses_each_of_its_permissions_and_no_other",
+            "credentials_of_ec2_are_in_no_log_metric_event_and_peerpod",
+        ]),
+    ),
+    (
+        "controller of SIPClusters, one for each namespace",
+        Ok(&[
+            "every_fault_at_every_call_of_sip_clusters_leads_to_the_same_end",
+            "s23_password_of_a_bmc_is_in_the_secret_of_an_entry_with_bmc_and_nowhere_else",
+            "permissions_of_the_controller_are_those_that_it_uses",
         ]),
     ),
     (
@@ -65,6 +76,14 @@ const CLAIMS: &[Claim] = &[
         "author of a VM",
         Ok(&["no_vm_gets_a_pod_that_is_not_restricted"]),
     ),
+    (
+        "author of a SIPCluster",
+        Ok(&[
+            "clusters_are_admitted_unchanged_and_values_that_cannot_work_are_refused",
+            "missing_secret_with_the_keys_for_hosts_is_a_problem_and_the_pod_starts_without_it",
+        ]),
+    ),
+    ("user of a jump host", Err(CONSEQUENCE)),
     (
         "guest",
         Ok(&[
@@ -369,7 +388,7 @@ fn claims_of(page: &str) -> Vec<(String, String)> {
 }
 
 /// The names of all functions in the Rust files of a directory.
-fn functions(directory: &Path, found: &mut BTreeSet<String>) {
+pub fn functions(directory: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

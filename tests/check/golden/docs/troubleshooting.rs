@@ -106,6 +106,11 @@ const ENDS: &[(&str, &str, &str)] = &[
          stopped",
     ),
     (
+        "DiskNotCloned",
+        "A disk with `dataSource` is empty at its first start",
+        "see the reason `DiskNotCloned` above",
+    ),
+    (
         "DiskInUse",
         "A disk, or the VM's data, is in use by another pod, or mounted on the node",
         "stop the other pod, or unmount the disk on the node",

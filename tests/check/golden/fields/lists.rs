@@ -260,6 +260,9 @@ pub fn changes() -> Vec<Change> {
         "volumeClaimTemplate": {"spec": {"volumeMode": "Filesystem", "resources": {"requests": {"storage": "1Gi"}}}},
         "source": {"http": {"url": "https://example.org/a.qcow2"}},
     }]}});
+    let uploaded =
+        json!({"vm": {"disks": [{"volumeClaimTemplate": {}, "source": {"upload": {}}}]}});
+    let copied_disk = json!({"vm": {"disks": [{"volumeClaimTemplate": {}, "source": {"pvc": {"name": "golden"}}}]}});
     let image = json!({"image": {"repository": "r", "path": "p", "version": "1"}});
     let forward =
         json!({"vm": {"networks": [{"user": {"forward": [{"port": 2222, "guestPort": 22}]}}]}});
@@ -470,6 +473,30 @@ pub fn changes() -> Vec<Change> {
                 "spec.vm.disks[].source.http.secretName",
                 json!("images"),
                 &["/pod/spec/containers/0/env/0/valueFrom/secretKeyRef/name"],
+            )
+        },
+        Change {
+            with: uploaded.clone(),
+            ..change(
+                "spec.vm.disks[].source.upload.checksum",
+                json!(format!("sha512:{}", "0".repeat(128))),
+                &["/pod/spec/containers/0/args/4"],
+            )
+        },
+        Change {
+            with: uploaded,
+            ..change(
+                "spec.vm.disks[].source.upload.format",
+                json!("raw"),
+                &["/pod/spec/containers/0/args/4"],
+            )
+        },
+        Change {
+            with: copied_disk,
+            ..change(
+                "spec.vm.disks[].source.pvc.name",
+                json!("other"),
+                &["/pod/spec/volumes/2/persistentVolumeClaim/claimName"],
             )
         },
         Change {

@@ -3,7 +3,8 @@
 //! judge must accept its history.
 //!
 //! A *place* is a request, a list, a watch or an event between controller and API server, for example `POST pods/vm#0` or
-//! `EVENT vms#2`: [`layer`](crate::layer). The faults are in [`fault`](crate::fault).
+//! `EVENT vms#2`, or a call to another service, for example `CALL TerminateInstances#0`: [`layer`](crate::layer). The faults
+//! are in [`fault`](crate::fault).
 //!
 //! [`simulated`] runs the cases on an API server in memory, on virtual time, and repeats a run by its seed. [`real`] runs
 //! them on a real API server.
@@ -121,24 +122,30 @@ pub struct Started {
     pub busy_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
-/// Starts the loop of a controller on its changes. `tasks` are its watches.
+/// Runs the loop of a controller on its changes. `tasks` are its watches.
 ///
 /// # Panics
-/// The task panics if a watch ends.
+/// A watch ends.
+pub async fn operate<R: Reconciler>(
+    controller: Arc<R>,
+    changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
+    mut tasks: Tasks,
+) {
+    let never = std::future::pending().boxed().shared();
+    tokio::select! {
+        () = k8s::controller::run(controller, changes, never) => {}
+        ended = tasks.ended() => panic!("{ended}"),
+    }
+}
+
+/// Starts [`operate`].
 #[must_use]
 pub fn started<R: Reconciler>(
     controller: Arc<R>,
     changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
-    mut tasks: Tasks,
+    tasks: Tasks,
 ) -> Started {
-    let never = std::future::pending().boxed().shared();
-    let run = k8s::controller::run(controller.clone(), changes, never);
-    let task = tokio::spawn(async move {
-        tokio::select! {
-            () = run => {}
-            ended = tasks.ended() => panic!("{ended}"),
-        }
-    });
+    let task = tokio::spawn(operate(controller.clone(), changes, tasks));
     let busy_reason = move || {
         let is_failing = controller.states().failing() > 0;
         is_failing.then(|| "the last reconcile has failed".to_owned())
@@ -365,7 +372,13 @@ mod tests {
 
     #[test]
     fn each_sample_has_a_third_of_the_cases_of_each_place_and_samples_differ() {
-        for place in ["EVENT vms#0", "LIST vms#0", "WATCH vms#0", "POST pods/vm#0"] {
+        for place in [
+            "EVENT vms#0",
+            "LIST vms#0",
+            "WATCH vms#0",
+            "POST pods/vm#0",
+            "CALL Act#0",
+        ] {
             let case = |fault: &Fault| Case {
                 scenario: "create".to_owned(),
                 faults: vec![(place.to_owned(), *fault)],

@@ -64,6 +64,11 @@ impl Run {
         }
     }
 
+    /// Makes the kind with that plural name unknown to the controller, or all kinds known.
+    pub fn set_unknown(&self, kind: Option<&'static str>) {
+        self.layer.set_unknown(kind);
+    }
+
     /// Runs the scenario without a fault.
     ///
     /// # Errors
@@ -240,6 +245,22 @@ impl Run {
             self.layer.traffic.requests(),
             self.starts,
         )
+    }
+
+    /// Waits until the state is no longer wrong, also while the controller has work. One that a fault kills is started again.
+    ///
+    /// # Panics
+    /// The time limit has passed.
+    pub async fn until(&mut self, wrong: impl Fn(&Self) -> Option<String>) {
+        let (began, kill) = (Instant::now(), self.layer.kill.clone());
+        while let Some(why) = wrong(self) {
+            assert!(began.elapsed() <= self.timings.until, "{why}");
+            tokio::select! {
+                biased;
+                () = kill.notified() => self.replace(),
+                () = tokio::time::sleep(POLL_INTERVAL) => {}
+            }
+        }
     }
 
     /// Waits until the controller has been idle for that time, without a change and without a request, and the state is

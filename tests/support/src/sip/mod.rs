@@ -1,18 +1,22 @@
 //! The controller of `SIPClusters`, and its scenarios. No baremetal-operator runs: hosts are objects with a status.
 
-use crate::components::{Cluster, Entry, Kind};
+mod invariants;
+
+use crate::components::{Cluster, Kind};
 use crate::enumeration::run::Run;
-use crate::enumeration::{self, Controller, History, Scenario, Started, Step};
+use crate::enumeration::{self, Controller, Scenario, Started, Step};
 use crate::install;
 use crate::layer::Layer;
 use crate::timings::Timings;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::ByteString;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use vm_operator::controllers::sip::{MANAGER, SipController};
+use vm_operator::k8s;
 use vm_operator::k8s::tasks::Tasks;
 use vm_operator::settings::sip::SipSettings;
 
@@ -51,23 +55,36 @@ pub const CONTROLLER: Controller = Controller {
     // A rejected request is reported, and sent again after a minute.
     is_reported: |_, _| false,
     reports: |_, _, _| false,
-    judge,
+    judge: invariants::judge,
 };
 
 fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
-    let cluster = enumeration::cluster(layer, namespace, timings, MANAGER);
+    operate(
+        enumeration::cluster(layer, namespace, timings, MANAGER),
+        namespace,
+    )
+}
+
+/// Starts the controller. Jump hosts have a constant key.
+#[must_use]
+pub fn operate(cluster: k8s::cluster::Cluster, namespace: &str) -> Started {
     let settings = SipSettings::default();
-    let controller = SipController::new(cluster, namespace.to_owned(), settings);
+    let mut controller = SipController::new(cluster, namespace.to_owned(), settings);
+    controller.host_key = || Ok([("key".to_owned(), ByteString(b"secret".to_vec()))].into());
     let mut tasks = Tasks::default();
     let changes = controller.watch(&mut tasks);
     enumeration::started(Arc::new(controller), changes, tasks)
 }
 
-/// The cluster is ready with one pod, or does not exist.
+/// The cluster is ready with one pod for each service, or does not exist.
 fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     let present = cluster.present(namespace);
-    let pods = present.iter().filter(|((kind, _), _)| *kind == "Pod");
-    let is_replacing = pods.clone().count() > 1;
+    let of_kind = |wanted: &'static str| {
+        let all = present.iter().filter(move |((kind, _), _)| *kind == wanted);
+        all.filter(|(_, object)| object["metadata"]["labels"][LABEL] == "tenant")
+    };
+    let (pods, deployments) = (of_kind("Pod"), of_kind("Deployment"));
+    let is_replacing = pods.clone().count() > deployments.count();
     let Some(sip) = cluster.get(namespace, "SIPCluster", "tenant") else {
         return pods.count() == 0;
     };
@@ -80,117 +97,30 @@ fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     !is_replacing && sip["metadata"]["deletionTimestamp"].is_null() && ready.is_some_and(is_current)
 }
 
-/// The course of a run, as far as the invariants need it.
-#[derive(Default)]
-struct Seen {
-    /// Whether each host has the labels of the cluster.
-    members: BTreeMap<String, bool>,
-    /// The configuration of the load balancer.
-    text: String,
-    /// The configuration with which each pod was created.
-    pods: BTreeMap<String, String>,
-    /// The largest number of wanted hosts.
-    wanted: u64,
-    is_ending: bool,
-    found: Vec<String>,
-}
-
-impl Seen {
-    fn host(&mut self, entry: &Entry, name: String) {
-        let object = &entry.object;
-        let is_member = !entry.deleted && object["metadata"]["labels"][LABEL] == "tenant";
-        let was_member = self.members.insert(name.clone(), is_member) == Some(true);
-        if !was_member || is_member || entry.deleted || self.is_ending {
-            return;
-        }
-        if !object["spec"]["consumerRef"].is_null() {
-            self.found.push(format!(
-                "host {name} has a consumer, and has lost its labels"
-            ));
-        }
-        if self.pods.values().any(|text| names(text, &name)) {
-            self.found.push(format!(
-                "host {name} has lost its labels before a pod that uses it has ended"
-            ));
-        }
-    }
-
-    fn entry(&mut self, entry: &Entry) {
-        let object = &entry.object;
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let is_ending = entry.deleted || !object["metadata"]["deletionTimestamp"].is_null();
-        match entry.kind {
-            "BareMetalHost" => self.host(entry, name),
-            "ConfigMap" if !is_ending && !self.is_ending => {
-                object["data"]["haproxy.cfg"]
-                    .as_str()
-                    .unwrap_or_default()
-                    .clone_into(&mut self.text);
-                let others = self.members.iter().filter(|(_, is_member)| !**is_member);
-                let named = others.filter(|(host, _)| names(&self.text, host));
-                self.found.extend(named.map(|(host, _)| {
-                    format!("a load balancer names {host}, which is not in the cluster")
-                }));
-            }
-            "Pod" if entry.deleted => drop(self.pods.remove(&name)),
-            "Pod" => drop(self.pods.entry(name).or_insert_with(|| self.text.clone())),
-            "SIPCluster" => {
-                self.is_ending = is_ending;
-                let wanted = object["spec"]["nodes"]["ControlPlane"]["count"]["active"].as_u64();
-                self.wanted = self.wanted.max(wanted.unwrap_or_default());
-            }
-            _ => {}
-        }
-        let members = self
-            .members
-            .values()
-            .filter(|is_member| **is_member)
-            .count() as u64;
-        if members > self.wanted {
-            self.found.push(format!(
-                "{members} hosts are in the cluster, which wants {}",
-                self.wanted
-            ));
-        }
-    }
-}
-
-fn names(configuration: &str, host: &str) -> bool {
-    configuration.contains(&format!("server {host} "))
-}
-
-/// A load balancer names only hosts of the cluster, and a host that leaves keeps its labels until no pod uses it. The cluster never has more
-/// hosts than it has ever wanted. A host with a consumer keeps its labels.
-fn judge(history: &History) -> Vec<String> {
-    let mut seen = Seen::default();
-    for entry in &history.history {
-        seen.entry(entry);
-    }
-    seen.found
-}
-
-/// Creates a host with network data.
-async fn host(run: &Run, name: &str, address: &str) {
+/// Creates an available host with network data and a BMC.
+pub async fn create_host(cluster: &Cluster, namespace: &str, name: &str, address: &str) {
     let networks = json!({"networks": [{"id": "oam", "type": "ipv4", "ip_address": address}]});
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("{name}-network")},
         "stringData": {"networkData": networks.to_string()},
     });
-    run.cluster.make(&run.namespace, "Secret", secret).await;
+    cluster.make(namespace, "Secret", secret).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("{name}-bmc")},
+        "stringData": {"username": "admin", "password": "qwertz"},
+    });
+    cluster.make(namespace, "Secret", secret).await;
+    let bmc = json!({"address": format!("redfish://10.0.1.1/redfish/v1/Systems/{name}"), "credentialsName": format!("{name}-bmc")});
     let host = json!({
         "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
-        "spec": {"online": true, "networkData": {"name": format!("{name}-network")}},
+        "spec": {"online": true, "networkData": {"name": format!("{name}-network")}, "bmc": bmc},
     });
-    run.cluster
-        .make(&run.namespace, "BareMetalHost", host)
-        .await;
+    cluster.make(namespace, "BareMetalHost", host).await;
     let status = json!({"status": {
         "provisioning": {"state": "available", "ID": ""}, "operationalStatus": "OK", "errorMessage": "", "errorCount": 0,
         "poweredOn": true, "provisioningFailCount": 0,
     }});
-    let written = run
-        .cluster
-        .merge("BareMetalHost", &run.namespace, name, "status", status);
+    let written = cluster.merge("BareMetalHost", namespace, name, "status", status);
     written.await.unwrap();
 }
 
@@ -198,7 +128,7 @@ async fn host(run: &Run, name: &str, address: &str) {
 fn hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async {
         for (n, name) in ["a", "b", "c"].into_iter().enumerate() {
-            host(run, name, &format!("10.0.0.{n}")).await;
+            create_host(&run.cluster, &run.namespace, name, &format!("10.0.0.{n}")).await;
         }
     }
     .boxed()
@@ -236,10 +166,69 @@ fn free_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async move { drop(config_maps.delete(FOREIGN, &params).await.unwrap()) }.boxed()
 }
 
+/// Makes the kind `BareMetalHost` unknown, and creates a ConfigMap with a template of the Airship SIP operator.
+fn hide_hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    run.set_unknown(Some("baremetalhosts"));
+    let metadata = json!({"name": "loadbalancerworker"});
+    let template = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    async {
+        drop(
+            run.cluster
+                .make(&run.namespace, "ConfigMap", template)
+                .await,
+        )
+    }
+    .boxed()
+}
+
+/// Makes the kind `BareMetalHost` known when the cluster has reported that it is missing.
+fn show_hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        run.until(|run| {
+            let sip = run.cluster.get(&run.namespace, "SIPCluster", "tenant");
+            let reason = crate::final_state::ready(sip.as_ref());
+            let is_missing = reason == "BareMetalHostKindMissing";
+            (!is_missing).then(|| format!("the missing kind is not reported: {reason}"))
+        })
+        .await;
+        run.set_unknown(None);
+    }
+    .boxed()
+}
+
+/// Creates a second cluster, which wants all hosts.
+fn create_rival<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    let balancer = json!({"image": "", "nodePort": 30644, "nodeInterfaceId": "oam"});
+    let rival = json!({
+        "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster", "metadata": {"name": "rival"},
+        "spec": {"nodes": {"ControlPlane": {"count": {"active": 3}}}, "services": {"loadBalancerControlPlane": [balancer]}},
+    });
+    async { drop(run.cluster.make(&run.namespace, "SIPCluster", rival).await) }.boxed()
+}
+
 const SPEC: &str = r#"{
     "nodes": {"ControlPlane": {"count": {"active": 2}}},
     "services": {"loadBalancerControlPlane": [{"image": "", "nodePort": 30643, "nodeInterfaceId": "oam"}]}
 }"#;
+
+const WITH_JUMP_HOST: &str = r#"{
+    "nodes": {"ControlPlane": {"count": {"active": 2}}},
+    "services": {
+        "loadBalancerControlPlane": [{"image": "", "nodePort": 30643, "nodeInterfaceId": "oam"}],
+        "jumpHost": [{"image": "", "nodePort": 30022, "nodeInterfaceId": "oam", "nodeSSHPrivateKeys": "a-bmc"}]
+    }
+}"#;
+const WITH_WORKERS: &str = r#"{
+    "nodes": {"ControlPlane": {"count": {"active": 1}}, "Worker": {"count": {"active": 1, "standby": 1}}},
+    "services": {
+        "loadBalancerWorker": [{"image": "", "nodePortRange": {"start": 30001, "end": 30002}, "nodeInterfaceId": "oam"}],
+        "auth": [{"image": "dex", "nodePort": 30556}]
+    }
+}"#;
+const BMC: &str = r#"{"spec": {"services": {"jumpHost": [{
+    "image": "", "nodePort": 30022, "nodeInterfaceId": "oam", "nodeSSHPrivateKeys": "a-bmc", "bmc": {"proxy": true}
+}]}}}"#;
+const ALIAS: Option<(&str, &str)> = Some(("ConfigMap/jumphost-tenant", "HostName 10.0.0.1"));
 
 const NEW: &[Step] = &[Step::Act(hosts), Step::Start];
 const CREATED: &[Step] = &[Step::Act(hosts), Step::Start, Step::Create];
@@ -331,4 +320,66 @@ pub const SCENARIOS: &[Scenario] = &[
         SERVED,
     ),
     scenario("sip-delete", CREATED, &[Step::Delete], "", None),
+    scenario(
+        "sip-role-in-use",
+        CREATED,
+        &[Step::Act(consume), Step::Patch(NO_ROLE)],
+        "HostsInUse",
+        Some((
+            "ConfigMap/loadbalancer-controlplane-tenant",
+            "server a 10.0.0.0:6443",
+        )),
+    ),
+    scenario(
+        "sip-kind-appears",
+        &[],
+        &[
+            Step::Act(hosts),
+            Step::Act(hide_hosts),
+            Step::Start,
+            Step::Create,
+            Step::Act(show_hosts),
+        ],
+        SUCCEEDED,
+        // The first report of the cluster is not that of a look for templates.
+        Some(("SIPCluster/tenant", "IgnoredField")),
+    ),
+    // The second cluster lacks a host until the last one of the first cluster is free.
+    scenario(
+        "sip-compete",
+        CREATED,
+        &[Step::Act(create_rival), Step::Delete],
+        "",
+        Some((
+            "ConfigMap/loadbalancer-controlplane-rival",
+            "server c 10.0.0.2:6443",
+        )),
+    ),
+    Scenario {
+        spec: WITH_WORKERS,
+        ..scenario(
+            "sip-workers",
+            NEW,
+            &[Step::Create],
+            SUCCEEDED,
+            Some((
+                "ConfigMap/loadbalancer-worker-tenant",
+                "server c 10.0.0.2:30002",
+            )),
+        )
+    },
+    Scenario {
+        spec: WITH_JUMP_HOST,
+        ..scenario("sip-jump-host", NEW, &[Step::Create], SUCCEEDED, ALIAS)
+    },
+    Scenario {
+        spec: WITH_JUMP_HOST,
+        ..scenario(
+            "sip-jump-host-bmc",
+            CREATED,
+            &[Step::Patch(BMC)],
+            SUCCEEDED,
+            ALIAS,
+        )
+    },
 ];

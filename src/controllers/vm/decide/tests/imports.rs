@@ -92,6 +92,19 @@ fn an_import_is_recorded_before_its_pod_is_deleted_and_then_the_vm_starts() {
 }
 
 #[test]
+fn a_vm_whose_clone_is_blank_waits_for_a_change() {
+    let status = ended(r#"{"reason":"DiskNotCloned","message":"why"}"#, 5);
+    let mut observed = with_pod(vm(json!({"state": "Running"})), pod(status));
+    let decision = decide(&observed, true);
+    assert_eq!(decision, Decision::Wait(WaitFor::Correction));
+    let shown = report::ready(&observed, &decision, None);
+    assert_eq!(shown.reason, ReadyReason::DiskNotCloned);
+    assert!(shown.message.contains("why"), "{}", shown.message);
+    Arc::make_mut(&mut observed.vm).spec.vm.restart_request = Some(1);
+    assert!(matches!(decide(&observed, true), Decision::Remember(_)));
+}
+
+#[test]
 fn a_temporary_failure_is_repeated_and_a_final_one_waits_for_a_change() {
     for reason in ["ServerUnreachable", "DiskInUse", "Interrupted", "Unknown"] {
         let observed = importing(outcome(reason), false);

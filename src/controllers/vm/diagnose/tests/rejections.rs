@@ -22,6 +22,10 @@ fn a_refusal_says_what_refuses() {
             Reason::QuotaExceeded,
         ),
         (
+            "pods \"vm\" is forbidden: failed quota: q: must specify limits.memory for: vm-runner",
+            Reason::QuotaExceeded,
+        ),
+        (
             "pods \"vm\" is forbidden: violates PodSecurity \"restricted:latest\": hostNetwork",
             Reason::PolicyRefused,
         ),
