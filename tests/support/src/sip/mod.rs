@@ -14,7 +14,6 @@ use k8s_openapi::ByteString;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
 use vm_operator::controllers::sip::{MANAGER, SipController};
 use vm_operator::k8s;
 use vm_operator::k8s::tasks::Tasks;
