@@ -33,7 +33,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 /// Objects in a page of a list, the same number as in `kubectl` and Kubernetes' own controllers.
-const PAGE_SIZE: u32 = 500;
+pub const PAGE_SIZE: u32 = 500;
 
 /// The delay before a new list if the operator may not watch the objects, as a multiple of the longest delay after other errors: a minute.
 const FORBIDDEN_DELAY_FACTOR: u32 = 12;

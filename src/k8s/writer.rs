@@ -4,6 +4,7 @@ use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::watch::PAGE_SIZE;
 use kube::api::{
     DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy,
@@ -14,9 +15,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// Maximum number of objects in a page of a list.
-const LIST_PAGE: u32 = 500;
 
 /// Writes objects of one namespace. Responses are decoded into the types that the stores hold.
 pub struct Writer<'a> {
@@ -216,7 +214,7 @@ impl<'a> Writer<'a> {
         K: Resource<DynamicType = ()>,
         V: DeserializeOwned + Clone,
     {
-        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(LIST_PAGE));
+        let (mut all, mut params) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
         let place = match self.namespace {
             "" => "in all namespaces",
             namespace => namespace,

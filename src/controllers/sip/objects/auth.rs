@@ -34,19 +34,13 @@ pub fn auth_services(
             component: "auth",
             program: "oidc",
         };
-        let secrets = [
-            ("configSecret", entry.config_secret.as_ref()),
-            ("tlsSecret", entry.tls_secret.as_ref()),
-        ];
-        let mut missing = secrets.iter().filter_map(|(field, name)| {
-            let name = name.filter(|name| !has_secret(name))?;
-            Some(format!(
-                "spec.services.auth[{index}].{field}: Secret {name} does not exist; create it"
-            ))
+        let secrets = mounted_secrets(entry);
+        let missing = secrets.iter().find(|secret| !has_secret(secret.name));
+        let problem = missing.map(|MountedSecret { field, name, .. }| {
+            format!("spec.services.auth[{index}].{field}: Secret {name} does not exist; create it")
         });
-        let problem = missing.next();
         let target = entry.port.unwrap_or(PORT);
-        let deployment = child.deployment(&hash(""), 1, pod(&child, entry, target));
+        let deployment = child.deployment(&hash(""), 1, pod(&child, entry, target, &secrets));
         Ok(ServiceObjects {
             cluster_ip: child.cluster_ip(),
             config_map: None,
@@ -64,16 +58,31 @@ pub fn auth_services(
     entries.map(service).collect()
 }
 
-fn pod(child: &Child, entry: &AuthService, port: i32) -> PodSpec {
-    let secrets = [
-        ("config", "/etc/dex", entry.config_secret.as_ref()),
-        ("tls", "/etc/dex-tls", entry.tls_secret.as_ref()),
-    ];
-    let secrets: Vec<_> = secrets
-        .into_iter()
-        .filter_map(|(volume, path, secret)| Some((volume, path, secret?)))
-        .collect();
-    let mounts = secrets.iter().map(|(volume, path, _)| mount(volume, path));
+/// A Secret of an entry, and its volume.
+struct MountedSecret<'a> {
+    field: &'static str,
+    volume: &'static str,
+    directory: &'static str,
+    name: &'a str,
+}
+
+fn mounted_secrets(entry: &AuthService) -> Vec<MountedSecret<'_>> {
+    let config = ("configSecret", "config", "/etc/dex", &entry.config_secret);
+    let tls = ("tlsSecret", "tls", "/etc/dex-tls", &entry.tls_secret);
+    let named = [config, tls].into_iter();
+    let named = named.filter_map(|(field, volume, directory, name)| {
+        Some(MountedSecret {
+            field,
+            volume,
+            directory,
+            name: name.as_deref()?,
+        })
+    });
+    named.collect()
+}
+
+fn pod(child: &Child, entry: &AuthService, port: i32, secrets: &[MountedSecret]) -> PodSpec {
+    let mounts = secrets.iter().map(|it| mount(it.volume, it.directory));
     let mounts = mounts.chain([writable("tmp", "/tmp")]).collect();
     let default = || ARGUMENTS.map(str::to_owned).into();
     let arguments = Some(entry.args.clone()).filter(|arguments| !arguments.is_empty());
@@ -94,7 +103,7 @@ fn pod(child: &Child, entry: &AuthService, port: i32) -> PodSpec {
     let mut pod = child.pod(USER, "", container);
     share_files(&mut pod, USER);
     let volumes = secrets.iter();
-    let volumes = volumes.map(|(volume, _, secret)| secret_volume(volume, secret, false));
+    let volumes = volumes.map(|it| secret_volume(it.volume, it.name, false));
     pod.volumes = Some(volumes.chain([empty_dir("tmp")]).collect());
     pod
 }
