@@ -45,7 +45,7 @@ cache-list: ## Sizes of the cache outside the checkout (VMOP_CACHE)
 cache-empty: ## Remove that cache
 	@tests/cache empty
 
-.PHONY: bench bench-scale bench-slope bench-pools bench-startup bench-density lint golden
+.PHONY: bench bench-scale bench-slope bench-pools bench-sip bench-startup bench-density lint golden
 bench: ## Measure, and print a table for docs/figures.md; needs `make cluster guests`, and jq
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
@@ -57,6 +57,9 @@ bench-slope: ## Whether the operator's memory grows over a million (SLOPE_RECONC
 bench-pools: ## Measure assignments with SCALE_VMS (1000) VMs in SCALE_POOLS (50) pools
 	@tests/release build
 	SCALE_VMS=$${SCALE_VMS:-1000} SCALE_POOLS=$${SCALE_POOLS:-50} $(CARGO) bench --locked --bench scale
+bench-sip: ## Measure the controller of SIPClusters with SCALE_SIP (100) clusters of ten hosts
+	@tests/release build
+	SCALE_SIP=$${SCALE_SIP:-100} $(CARGO) bench --locked --bench scale
 bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster guests`
 	@tests/release build
 	@VMOP_PROFILE=release tests/cluster/images

@@ -9,10 +9,12 @@
 //! | `burst` | the rate at which VMs become pods, compared with a client that creates the same objects |
 //! | `slope` | the memory after many reconciles |
 //! | `pools` | assignments of pools |
+//! | `sip` | SIPClusters |
 //!
 //! `SCALE_VMS` (default 10000) is the number of VMs at the end. `make bench-slope` sets `SLOPE_RECONCILES` (default a
 //! million) and measures only whether the operator's memory grows with the number of its reconciles. `make bench-pools` sets
-//! `SCALE_POOLS` (default 50) and measures only assignments of that number of pools.
+//! `SCALE_POOLS` (default 50) and measures only assignments of that number of pools. `make bench-sip` sets `SCALE_SIP`
+//! (default 100) and measures only that number of SIPClusters.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +28,7 @@ mod kubelet;
 mod operator;
 mod pools;
 mod proxy;
+mod sip;
 mod slope;
 
 use futures::StreamExt;
@@ -102,6 +105,10 @@ async fn measure(count: usize) {
     };
     bench.prepare().await;
 
+    if let Some(clusters) = number("SCALE_SIP") {
+        bench.measure_sip(clusters).await;
+        return support::provenance::print("make bench-sip");
+    }
     if bench.pools > 0 {
         bench.measure_pools(bench.operator().await, count).await;
         return support::provenance::print("make bench-pools");
@@ -147,6 +154,10 @@ async fn measure(count: usize) {
     }
     bench.restart(operator, there).await;
     support::provenance::print("make bench-scale");
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn row(title: &str, value: &str) {
@@ -197,6 +208,21 @@ impl Bench {
 
     /// Installs definitions and creates namespaces.
     async fn prepare(&self) {
+        for file in std::fs::read_dir(root().join("crds")).unwrap() {
+            let file = file.unwrap().path();
+            if !file.is_dir() {
+                self.define(file).await;
+            }
+        }
+        self.namespace(NAMESPACE).await;
+        let vms = self.api::<VirtualMachine>(NAMESPACE);
+        while vms.list(&ListParams::default()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Installs the definition in that file of the repository.
+    async fn define(&self, file: impl AsRef<Path>) {
         let definitions = ApiResource {
             group: "apiextensions.k8s.io".to_owned(),
             version: "v1".to_owned(),
@@ -205,24 +231,13 @@ impl Bench {
             plural: "customresourcedefinitions".to_owned(),
         };
         let definitions = Api::<DynamicObject>::all_with(self.client.clone(), &definitions);
-        for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("crds")).unwrap() {
-            let file = file.unwrap().path();
-            if file.is_dir() {
-                continue;
-            }
-            let text = std::fs::read_to_string(file).unwrap();
-            let crd: Value = serde_saphyr::from_str(&text).unwrap();
-            let name = crd["metadata"]["name"].as_str().unwrap();
-            definitions
-                .patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd))
-                .await
-                .unwrap();
-        }
-        self.namespace(NAMESPACE).await;
-        let vms = self.api::<VirtualMachine>(NAMESPACE);
-        while vms.list(&ListParams::default()).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        let crd: Value = serde_saphyr::from_str(&text).unwrap();
+        let name = crd["metadata"]["name"].as_str().unwrap();
+        definitions
+            .patch(name, &PatchParams::apply("bench"), &Patch::Apply(&crd))
+            .await
+            .unwrap();
     }
 
     async fn namespace(&self, name: &str) {

@@ -65,6 +65,12 @@ fn busy() -> Duration {
 impl Operator {
     /// Starts the operator with that kubeconfig. Returns when it is ready.
     pub async fn start(kubeconfig: &Value, namespace: &str) -> Self {
+        let config = format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n");
+        Self::start_with(kubeconfig, &[], config).await
+    }
+
+    /// The same with these arguments and this configuration.
+    pub async fn start_with(kubeconfig: &Value, arguments: &[&str], config: String) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = directory.path().join(name);
@@ -73,10 +79,7 @@ impl Operator {
         };
         let kubeconfig = write("kubeconfig", kubeconfig.to_string());
         assert!(Kubeconfig::read_from(&kubeconfig).is_ok());
-        let config = write(
-            "config.yaml",
-            format!("\"/Manager\": {{\"/Controller\": {{namespace: {namespace}}}}}\n"),
-        );
+        let config = write("config.yaml", config);
         let http = free_port();
         let (began, busy) = (Instant::now(), busy());
         let process = Command::new(program())
@@ -87,6 +90,7 @@ impl Operator {
                 "--config",
             ])
             .arg(config)
+            .args(arguments)
             .env("KUBECONFIG", kubeconfig)
             // As in deploy/base/vmop-deployment.yaml.
             .env("MALLOC_ARENA_MAX", "2")

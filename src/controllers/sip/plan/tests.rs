@@ -7,6 +7,7 @@ use crate::controllers::sip::report::{Progress, status};
 use crate::controllers::sip::views::{HostView, Networks};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
+use std::time::Instant;
 
 mod model;
 
@@ -225,6 +226,31 @@ fn members_occupy_the_values_of_their_topology_key() {
         ),
         "+b +a"
     );
+}
+
+/// Prints the time of each plan, which is a figure of docs/figures.md.
+#[test]
+fn plan_with_a_thousand_candidates_has_all_requested_hosts() {
+    let candidate = |n: usize| {
+        let rack = format!("{:02}", n % 100);
+        host(
+            &format!("h{n:03}"),
+            json!({"metadata": {"labels": {"rack": rack}}}),
+        )
+    };
+    let hosts: Vec<HostView> = (0..1000).map(candidate).collect();
+    // The usual request, and the largest one that the definition permits.
+    for (control_plane, worker) in [(3, 7), (100, 900)] {
+        let nodes = json!({
+            "ControlPlane": {"topologyKey": "rack", "count": {"active": control_plane}},
+            "Worker": {"count": {"active": worker}},
+        });
+        let (cluster, wanted) = (cluster(nodes, true), control_plane + worker);
+        let began = Instant::now();
+        let planned = planned(&cluster, &hosts);
+        println!("{wanted} of 1000 candidates: {:?}", began.elapsed());
+        assert_eq!(planned.matches('+').count(), wanted);
+    }
 }
 
 /// The status of a cluster with these hosts, and the messages of `Ready` and `Degraded`, each with its reason.
