@@ -59,7 +59,7 @@ make_sip_hosts() {
     cat >"$folder/haproxy.cfg" <<'CFG'
 defaults
   mode http
-  timeout client 10s
+  timeout client 60s
   timeout server 10s
   timeout connect 10s
 frontend api-server
@@ -109,10 +109,14 @@ await_sip() {
     typed kubectl wait -n "$NAMESPACE" --for condition=Ready "sip/$SIP" --timeout 120s
 }
 
+node_address() {
+    kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}'
+}
+
 # sip_answers NUMBER: asks through the node port until that many hosts have answered
 sip_answers() {
     local node from=$SECONDS hosts=''
-    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    node=$(node_address)
     say "\$ curl --insecure https://$node:30643/readyz"
     until (($(wc -w <<<"$hosts") >= $1)); do
         # The node learns of new pods a moment later.
@@ -126,14 +130,14 @@ sip_answers() {
 # jump KEY COMMAND...: runs the command at the jump host
 jump() {
     local node
-    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    node=$(node_address)
     typed ssh -i ".cache/demo/sip/$1" -F .cache/demo/sip/ssh_config -tt -p 30022 "ubuntu@$node" "${@:2}"
 }
 
 # open_jump_host: its private keys for the hosts are in the Secret tenant-node-keys, which make_sip_hosts has created. Its public key is in a Secret, so the first connection can be verified
 open_jump_host() {
     local folder=$LOGS/sip key node
-    node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
+    node=$(node_address)
     key=$(<"$folder/user.pub")
     say "\$ sed 's|<SSH-PUBLIC-KEY>|$key|' examples/sip-jump-host.yaml | kubectl apply -n $NAMESPACE -f -"
     sed "s|<SSH-PUBLIC-KEY>|$key|" "$REPO/examples/sip-jump-host.yaml" | kubectl apply --namespace "$NAMESPACE" --filename -
@@ -152,6 +156,68 @@ admit_colleague() {
     done
     [[ $(kubectl get pods --namespace "$NAMESPACE" --selector app.kubernetes.io/name=jumphost --output name) == "$pod" ]] ||
         die "the pod of the jump host was replaced"
+}
+
+# begin_connections: a client connects again and again in the background, until end_connections or the end of the demo
+begin_connections() {
+    local url
+    url=https://$(node_address):30643/readyz
+    rm -f "$LOGS/sip/enough"
+    until [[ -e $LOGS/sip/enough ]] || ! kill -0 $$; do
+        curl --silent --output /dev/null --write-out '%{http_code} %{errormsg}\n' --fail --noproxy '*' --insecure --max-time 5 "$url" || true
+        sleep 0.05
+    done >"$LOGS/sip/connections" 2>/dev/null </dev/null &
+    CLIENT=$!
+}
+
+# end_connections: each of them got an answer
+end_connections() {
+    local failed
+    touch "$LOGS/sip/enough"
+    wait "$CLIENT"
+    failed=$(grep --invert-match '^200' "$LOGS/sip/connections" || true)
+    say "connections during these changes: $(wc -l <"$LOGS/sip/connections"), failed: $(grep --count . <<<"$failed" || true)"
+    [[ -z $failed ]] || die "a connection has failed: $failed"
+}
+
+# hold_connection: a request in the background, which release_connection completes
+hold_connection() {
+    local address
+    address=$(node_address):30643
+    rm -f "$LOGS/sip/complete"
+    {
+        printf 'GET /readyz HTTP/1.1\r\nHost: tenant\r\nConnection: close\r\n'
+        until [[ -e $LOGS/sip/complete ]] || ! kill -0 $$; do sleep 0.1; done
+        printf '\r\n'
+    } 2>/dev/null | openssl s_client -quiet -connect "$address" >"$LOGS/sip/held" 2>/dev/null &
+    HELD=$!
+}
+
+release_connection() {
+    touch "$LOGS/sip/complete"
+    wait "$HELD" || true
+    grep --quiet '^ok from' "$LOGS/sip/held" || die "the open connection has ended too early: $(<"$LOGS/sip/held")"
+}
+
+# await_rollout: all pods of the load balancer have the present configuration, and each previous one is ending
+await_rollout() {
+    typed kubectl rollout status -n "$NAMESPACE" "deployment/loadbalancer-controlplane-$SIP" --timeout 60s
+}
+
+# check_memory PROGRAM SERVICE MEBIBYTES: the resident set size of the program in each pod of the service
+check_memory() {
+    local uid entry program found=0
+    for uid in $(kubectl get pods --namespace "$NAMESPACE" --selector "app.kubernetes.io/instance=$2-$SIP" --output 'jsonpath={.items[*].metadata.uid}'); do
+        for entry in /proc/[0-9]*; do
+            { read -r program <"$entry/comm"; } 2>/dev/null && [[ $program == "$1" ]] || continue
+            grep --quiet "pod$uid" "$entry/cgroup" || continue
+            found=1
+            awk -v program="$1" -v limit="$3" '
+                /^VmRSS:/ { printf "memory of %s: %.1f MiB, limit %d MiB\n", program, $2 / 1024, limit; exit ($2 > limit * 1024) }
+                ' "$entry/status" || die "$1 uses too much memory"
+        done
+    done
+    ((found)) || die "no pod of $2-$SIP has a process $1"
 }
 
 demo_sip() {
@@ -181,6 +247,8 @@ demo_sip() {
     jump user host list
     jump user ssh -tt host-1 "'echo this is \$HOSTNAME'" | tee "$LOGS/sip/jumped"
     grep --quiet 'this is host-1' "$LOGS/sip/jumped" || die "the jump host does not lead to host-1"
+    check_memory haproxy loadbalancer-controlplane 30
+    check_memory sshd jumphost 10
 
     title "a second key for the jump host, which works within 90 s"
     pod=$(kubectl get pods --namespace "$NAMESPACE" --selector app.kubernetes.io/name=jumphost --output name)
@@ -188,14 +256,25 @@ demo_sip() {
     typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type json -p '[{"op":"replace","path":"/spec/services/jumpHost/0/sshAuthorizedKeys","value":'"$keys"'}]'
 
     title "a third host"
+    begin_connections
     typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type merge -p '{"spec":{"nodes":{"ControlPlane":{"count":{"active":3}}}}}'
     await_sip 3
     typed kubectl get sip -n "$NAMESPACE"
     sip_answers 3
 
     title "one host; the two others leave when no connection uses them"
+    hold_connection
+    sleep 1
     typed kubectl patch sip -n "$NAMESPACE" "$SIP" --type merge -p '{"spec":{"nodes":{"ControlPlane":{"count":{"active":1}}}}}'
+    typed kubectl wait -n "$NAMESPACE" --for condition=Ready=False "sip/$SIP" --timeout 30s
+    await_rollout
+    # The previous pods accept no connection any more 5 s after the begin of their end.
+    sleep 6
+    [[ $(kubectl get bmh --namespace "$NAMESPACE" --selector "sip.airshipit.org/cluster-name=$SIP" --output name | wc -l) == 3 ]] ||
+        die "a host has left while a connection was open"
+    release_connection
     await_sip 1
+    end_connections
     typed kubectl get bmh -n "$NAMESPACE" -L sip.airshipit.org/cluster-name
     typed kubectl get events -n "$NAMESPACE" --field-selector involvedObject.kind=SIPCluster
     sip_answers 1
