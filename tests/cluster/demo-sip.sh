@@ -204,6 +204,20 @@ await_rollout() {
     typed kubectl rollout status -n "$NAMESPACE" "deployment/loadbalancer-controlplane-$SIP" --timeout 60s
 }
 
+# drain_node: only one of the two pods can be evicted, because its replacement has no other node
+drain_node() {
+    local node ready is_drained=
+    node=$(kubectl get nodes --output 'jsonpath={.items[0].metadata.name}')
+    typed kubectl drain "$node" --pod-selector "app.kubernetes.io/instance=loadbalancer-controlplane-$SIP" --timeout 8s 2>&1 |
+        tee "$LOGS/sip/drain" && is_drained=yes
+    ready=$(kubectl get deployment "loadbalancer-controlplane-$SIP" --namespace "$NAMESPACE" --output 'jsonpath={.status.readyReplicas}')
+    typed kubectl uncordon "$node"
+    [[ -z $is_drained ]] || die "both pods were evicted"
+    grep --quiet "violate the pod's disruption budget" "$LOGS/sip/drain" || die "the PodDisruptionBudget did not reject the second eviction"
+    [[ $ready == 1 ]] || die "$ready pods are ready after the drain, but one of two should have been evicted"
+    await_rollout
+}
+
 # check_memory PROGRAM SERVICE MEBIBYTES: the resident set size of the program in each pod of the service
 check_memory() {
     local uid entry program found=0
@@ -261,6 +275,9 @@ demo_sip() {
     await_sip 3
     typed kubectl get sip -n "$NAMESPACE"
     sip_answers 3
+
+    title "a drain of the node, which evicts one pod of the load balancer"
+    drain_node
 
     title "one host; the two others leave when no connection uses them"
     hold_connection
