@@ -258,6 +258,8 @@ demo_controllers() {
     local demo
     for demo in sip peerpod; do
         DEMO=$demo "$REPO/tests/cluster/demo" up
+        # The controller is still there.
+        [[ $demo != sip ]] || "$REPO/tests/oidc/check"
         DEMO=$demo "$REPO/tests/cluster/demo" down
     done
 }
