@@ -64,11 +64,11 @@ lint_workflows() {
 # In one command, because cargo locks target/ only until everything is compiled: the part lint waits for that.
 part_unit() { need_rust; cargo_test --no-fail-fast "${CHECK_TARGETS[@]}" -- --skip simulated::; }
 
-# The last commit selects a third of the cases, so that another commit runs others: of all controllers in the tier check, otherwise of the two
-# with the most cases. The part seeds runs all.
+# The last commit selects a third of the cases, so that another commit runs others: of all controllers in the tier check, otherwise of the
+# three with the most cases. The part seeds runs all.
 part_simulated() {
     need_rust
-    local tree failed=0 large=(of_sip_clusters to_ec2)
+    local tree failed=0 large=(of_sip_clusters to_ec2 to_libvirt)
     tree=${FAULTS_SAMPLE:-$(git rev-parse --quiet --verify 'HEAD^{tree}' || true)}
     if [[ ${TIER:-} == check && -n $tree ]]; then
         FAULTS_SAMPLE=$tree simulated || failed=1

@@ -388,7 +388,8 @@ impl PeerPodController {
         match config {
             ProviderConfig::Aws(config) => Ok(Connection::Aws(Box::new(self.connect_aws(config)?))),
             ProviderConfig::Libvirt(config) => {
-                let host = Host::new(config.clone(), self.cluster.leadership.clone());
+                let (leadership, open) = (self.cluster.leadership.clone(), &self.open_socket);
+                let host = Host::new(config.clone(), leadership, open.clone());
                 Ok(Connection::Libvirt(Box::new(host)))
             }
         }

@@ -85,7 +85,8 @@ impl PeerPodController {
         let secret = self.read_secret(name).await;
         let secret = secret
             .map_err(|error| Failure::new(PeerPodReason::ConfigMissing, error.to_string()))?;
-        let mut host = Host::new(LibvirtConfig::of(adaptor, (name, &secret))?, leadership);
+        let config = LibvirtConfig::of(adaptor, (name, &secret))?;
+        let mut host = Host::new(config, leadership, self.open_socket.clone());
         let session = host.begin_round().await?;
         let text = format!("host {}, with access", session.place());
         Ok(finding(names::PROVIDER_LIBVIRT, true, &text))

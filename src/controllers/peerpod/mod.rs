@@ -33,6 +33,7 @@ use crate::controllers::peerpod::decide::{
 };
 use crate::controllers::peerpod::facts::{Facts, Owner, Relations, Seen};
 use crate::controllers::peerpod::failure::Failure;
+use crate::controllers::peerpod::libvirt::OpenSocket;
 use crate::controllers::peerpod::metrics::PeerPodMetrics;
 use crate::https::{HttpsClient, HttpsError};
 use crate::k8s::cluster::{Cluster, Manager};
@@ -60,6 +61,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
+
+pub use libvirt::Socket;
 
 /// The controller as field manager and as reporter of events.
 pub const MANAGER: Manager = Manager {
@@ -120,6 +123,8 @@ pub struct PeerPodController {
     environment: HashMap<String, String>,
     /// Creates the client for the services of providers.
     pub https: NewHttpsClient,
+    /// Opens sockets of libvirt on this machine.
+    pub open_socket: OpenSocket,
     calls: Queues,
     changes: OnceLock<Changes<PeerPod>>,
 }
@@ -149,6 +154,7 @@ impl PeerPodController {
             settings,
             environment,
             https: Box::new(HttpsClient::new),
+            open_socket: libvirt::open_socket(),
             calls: Queues::default(),
             changes: OnceLock::new(),
         }

@@ -35,6 +35,11 @@ fn every_fault_at_every_call_to_ec2_leads_to_the_same_end() {
 }
 
 #[test]
+fn every_fault_at_every_call_to_libvirt_leads_to_the_same_end() {
+    simulated::check(&peerpods::libvirt::CONTROLLER, peerpods::libvirt::SCENARIOS);
+}
+
+#[test]
 fn every_fault_at_every_call_of_sip_clusters_leads_to_the_same_end() {
     simulated::check(&sip::CONTROLLER, sip::SCENARIOS);
 }

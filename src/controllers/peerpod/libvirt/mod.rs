@@ -21,9 +21,14 @@ use crate::controllers::peerpod::libvirt::config::{KNOWN_HOSTS, LibvirtConfig, U
 use crate::controllers::peerpod::libvirt::errors::unreachable;
 use crate::controllers::peerpod::libvirt::rpc::Rpc;
 use crate::k8s::leader::Leadership;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use russh::ChannelStream;
 use russh::client::Msg;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_util::either::Either;
@@ -37,19 +42,40 @@ const RATE: (f64, f64) = (50.0, 100.0);
 /// Time for the connection, with the login.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// A stream to a socket of libvirt.
+pub trait Socket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> Socket for T {}
+
+/// Opens the socket of libvirt at a path of this machine.
+pub type OpenSocket =
+    Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Box<dyn Socket>>> + Send + Sync>;
+
+/// Opens sockets of this machine.
+pub fn open_socket() -> OpenSocket {
+    Arc::new(|path: String| {
+        async move {
+            let stream = UnixStream::connect(path).await?;
+            Ok::<Box<dyn Socket>, io::Error>(Box::new(stream))
+        }
+        .boxed()
+    })
+}
+
 /// A stream to libvirt.
-type Stream = Either<UnixStream, ChannelStream<Msg>>;
+type Stream = Either<Box<dyn Socket>, ChannelStream<Msg>>;
 
 /// A host with one configuration.
 pub struct Host {
     config: LibvirtConfig,
     leadership: Leadership,
+    open_socket: OpenSocket,
     bucket: TokenBucket,
 }
 
 impl Host {
     /// A host. Nothing is connected yet.
-    pub fn new(config: LibvirtConfig, leadership: Leadership) -> Self {
+    pub fn new(config: LibvirtConfig, leadership: Leadership, open_socket: OpenSocket) -> Self {
         let bucket = TokenBucket::new(RATE.0, RATE.1);
         if let Some(ssh) = config.ssh.as_ref().filter(|it| it.known_hosts.is_none()) {
             tracing::warn!(
@@ -62,6 +88,7 @@ impl Host {
         Self {
             config,
             leadership,
+            open_socket,
             bucket,
         }
     }
@@ -91,10 +118,10 @@ impl Host {
         connection.unwrap_or_else(|_| Err(unreachable("no connection in time")))
     }
 
-    async fn connect_here(&self) -> Result<UnixStream, Failure> {
+    async fn connect_here(&self) -> Result<Box<dyn Socket>, Failure> {
         let mut last = String::new();
         for socket in &self.config.sockets {
-            match UnixStream::connect(socket).await {
+            match (self.open_socket)(socket.clone()).await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = format!("{socket}: {error}"),
             }

@@ -1,69 +1,38 @@
-//! The controller with instances of EC2, and its scenarios. Each operator loses its leadership once, and is elected again.
+//! The controller with instances of EC2, and its scenarios.
 
 use super::ec2::{self, Ec2, REGION};
-use super::{ADAPTOR, DEVELOPER_MODE, PEERPOD, change, delete, delete_pod, pod_is_gone};
+use super::{ADAPTOR, DEVELOPER_MODE, PEERPOD, change, delete, delete_pod, leaders, pod_is_gone};
 use crate::components::Cluster;
 use crate::enumeration::run::Run;
-use crate::enumeration::{self, Controller, Scenario, Started, Step};
+use crate::enumeration::{Controller, Scenario, Step};
 use crate::layer::Layer;
-use crate::timings::Timings;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
-use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
+use vm_operator::controllers::peerpod::PeerPodController;
 use vm_operator::https::{HttpsClient, HttpsError};
 use vm_operator::k8s::leader::Leadership;
-use vm_operator::k8s::tasks::Tasks;
-use vm_operator::settings::peerpod::{PeerPodSettings, Sweep};
+use vm_operator::settings::peerpod::Sweep;
 
 /// The controller, which also deletes orphans.
 pub const CONTROLLER: Controller = Controller {
     kinds: &[PEERPOD],
-    start,
+    start: |layer, namespace, timings| {
+        leaders::start(layer, namespace, timings, Sweep::Delete, provide)
+    },
     is_settled,
     ..super::CONTROLLER
 };
 
-/// Time for which an operator leads at first. It ends during calls that delete an instance.
-const TERM: Duration = Duration::from_secs(14);
-
-/// Time from the end of the leadership to the end of its controllers.
-const REST: Duration = Duration::from_secs(5);
-
-fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
-    let (layer, namespace, timings) = (layer.clone(), namespace.to_owned(), *timings);
-    let task = async move {
-        let first = lead(&layer, &namespace, &timings, Leadership::leading_for(TERM));
-        let _ = tokio::time::timeout(TERM + REST, first).await;
-        lead(&layer, &namespace, &timings, Leadership::alone()).await;
-    };
-    Started {
-        task: tokio::spawn(task),
-        busy_reason: Box::new(|| None),
-    }
-}
-
-async fn lead(layer: &Layer, namespace: &str, timings: &Timings, leadership: Leadership) {
-    let mut cluster = enumeration::cluster(layer, namespace, timings, MANAGER);
-    cluster.leadership = leadership.clone();
-    let settings = PeerPodSettings {
-        namespaces: vec![namespace.to_owned()],
-        sweep: Sweep::Delete,
-        ..PeerPodSettings::default()
-    };
-    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-    let keys = keys.map(|key| (key.to_owned(), "key".to_owned()));
-    let mut controller =
-        PeerPodController::new(cluster, namespace.to_owned(), settings, keys.into());
+fn provide(
+    controller: &mut PeerPodController,
+    layer: &Layer,
+    namespace: &str,
+    leadership: Leadership,
+) {
     let client = client(layer, namespace, leadership);
     controller.https = Box::new(move |_| Ok(client.clone()));
-    let changes = controller.watch();
-    let (controller, mut tasks) = (Arc::new(controller), Tasks::default());
-    tasks.spawn("calls".to_owned(), controller.clone().call_providers());
-    tasks.spawn("sweep".to_owned(), controller.clone().sweep_instances());
-    enumeration::operate(controller, changes, tasks).await;
 }
 
 /// A client whose calls pass the layer. An operator that calls without leadership does not survive it.
@@ -116,7 +85,7 @@ async fn instance(run: &Run, id: &str, pod: &str) {
     config_map(run, &format!("eipalloc-{id}"), address).await;
 }
 
-async fn config_map(run: &Run, name: &str, data: Value) {
+pub(super) async fn config_map(run: &Run, name: &str, data: Value) {
     let object =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
     run.cluster.make(&run.namespace, "ConfigMap", object).await;
@@ -141,7 +110,7 @@ fn forget<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     .boxed()
 }
 
-async fn set(run: &Run, after: u64, name: &str, key: &str, value: &str) {
+pub(super) async fn set(run: &Run, after: u64, name: &str, key: &str, value: &str) {
     tokio::time::sleep(Duration::from_secs(after)).await;
     change(run, "ConfigMap", name, json!({"data": {key: value}})).await;
 }
@@ -164,11 +133,11 @@ const RETURN: Step = Step::Act(|run, _| set(run, 400, ADAPTOR, "AWS_REGION", REG
 const RETAIN: Step = Step::Act(|run, _| set(run, 0, ADAPTOR, DEVELOPER_MODE, "true").boxed());
 const DELETE: Step = Step::Act(|run, _| set(run, 40, ADAPTOR, DEVELOPER_MODE, "false").boxed());
 
-const POD_ENDS: Step = Step::Act(delete_pod);
+pub(super) const POD_ENDS: Step = Step::Act(delete_pod);
 const ENDED: Option<(&str, &str)> = Some(("ConfigMap/i-0000000a", "terminated"));
 const ORPHAN_ENDED: Option<(&str, &str)> = Some(("ConfigMap/i-0000000b", "terminated"));
 
-const fn scenario(
+pub(super) const fn scenario(
     name: &'static str,
     before: &'static [Step],
     steps: &'static [Step],

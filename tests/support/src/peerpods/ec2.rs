@@ -40,10 +40,7 @@ impl Ec2 {
         let parameters = body.split('&').filter_map(|it| it.split_once('='));
         let values = parameters.filter(|(key, _)| key.contains("Value.") || key.contains("Id"));
         let values: Vec<&str> = values.map(|(_, value)| value).collect();
-        let all = self.0.list(&ListParams::default()).await.unwrap().items;
-        let all = all
-            .into_iter()
-            .map(|it| (it.metadata.name.unwrap(), it.data["data"].clone()));
+        let all = config_maps(&self.0).await.into_iter();
         let found = all.filter(|(id, data)| {
             let names = [&data["cluster"], &data["name"], &data["association"]];
             let mut names = names
@@ -94,17 +91,16 @@ impl Ec2 {
                     let time = timings::now().to_string();
                     let ends =
                         json!({"state": "shutting-down", ENDED_BY: CONTROLLER, "time": time});
-                    self.change(id, ends).await;
-                    let (ec2, id) = (self.clone(), id.clone());
+                    change(&self.0, id, ends).await;
+                    let (ec2, id) = (self.0.clone(), id.clone());
                     tokio::spawn(async move {
                         tokio::time::sleep(SHUTDOWN).await;
-                        ec2.change(&id, json!({"state": "terminated"})).await;
+                        change(&ec2, &id, json!({"state": "terminated"})).await;
                     });
                 }
                 "TerminateInstances" => {}
                 "DisassociateAddress" => {
-                    self.change(id, json!({"association": "", "instance": ""}))
-                        .await;
+                    change(&self.0, id, json!({"association": "", "instance": ""})).await;
                 }
                 "ReleaseAddress" => {
                     assert_eq!(data["association"], "", "{id} is in use");
@@ -114,15 +110,24 @@ impl Ec2 {
             }
         }
     }
+}
 
-    async fn change(&self, id: &str, data: Value) {
-        let params = PatchParams {
-            field_manager: Some("test".to_owned()),
-            ..PatchParams::default()
-        };
-        let patch = Patch::Merge(json!({"data": data}));
-        self.0.patch(id, &params, &patch).await.unwrap();
-    }
+/// Names and data of the ConfigMaps.
+pub async fn config_maps(objects: &Api<DynamicObject>) -> Vec<(String, Value)> {
+    let all = objects.list(&ListParams::default()).await.unwrap().items;
+    let all = all.into_iter();
+    all.map(|it| (it.metadata.name.unwrap(), it.data["data"].clone()))
+        .collect()
+}
+
+/// Changes data of a ConfigMap.
+pub async fn change(objects: &Api<DynamicObject>, id: &str, data: Value) {
+    let params = PatchParams {
+        field_manager: Some("test".to_owned()),
+        ..PatchParams::default()
+    };
+    let patch = Patch::Merge(json!({"data": data}));
+    objects.patch(id, &params, &patch).await.unwrap();
 }
 
 /// The action of a request.

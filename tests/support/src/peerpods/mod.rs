@@ -1,8 +1,11 @@
 //! The controller of PeerPods, and its scenarios. Instances are VirtualMachines of the same namespace, which no operator runs. [`aws`] has
-//! those with instances of EC2.
+//! those with instances of EC2, and [`libvirt`] those with domains.
 
 pub mod aws;
 mod ec2;
+mod leaders;
+pub mod libvirt;
+mod libvirtd;
 
 use crate::components::{Cluster, Entry, Kind, VIRTUAL_MACHINE};
 use crate::enumeration::run::Run;
