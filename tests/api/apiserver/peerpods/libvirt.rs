@@ -1,5 +1,7 @@
 //! Domains of libvirt: the controller with its account on a real API server, and a real libvirtd with guests of QEMU.
 
+mod check;
+
 use crate::apiserver::peerpods::life::{Life, SEEN};
 use crate::apiserver::peerpods::log::Log;
 use crate::apiserver::world::{eventually, root};
