@@ -68,7 +68,8 @@ pub const READY: &str = "Ready";
         json_path = ".metadata.creationTimestamp"
     )
 )]
-#[serde(default)]
+#[serde(default, from = "Option<SpecFields>")]
+#[schemars(!from)]
 pub struct PeerPodSpec {
     /// Name of the provider of the instance, for example `aws`.
     #[serde(rename = "cloudProvider")]
@@ -76,6 +77,26 @@ pub struct PeerPodSpec {
     /// Identifier of the instance at its provider. If it is empty, there is no instance to delete.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SpecFields {
+    #[serde(rename = "cloudProvider")]
+    cloud_provider: String,
+    #[serde(rename = "instanceID")]
+    instance_id: String,
+}
+
+impl From<Option<SpecFields>> for PeerPodSpec {
+    /// The original definition admits objects without a spec, which name no instance.
+    fn from(fields: Option<SpecFields>) -> Self {
+        let fields = fields.unwrap_or_default();
+        Self {
+            cloud_provider: fields.cloud_provider,
+            instance_id: fields.instance_id,
+        }
+    }
 }
 
 /// The state of the deletion.

@@ -135,6 +135,15 @@ fn objects_decide_before_anything_is_read() {
 }
 
 #[test]
+fn peerpod_without_a_spec_is_released() {
+    let mut object = json!(peerpod("one", 0, json!({})));
+    object.as_object_mut().unwrap().remove("spec");
+    let peerpod: PeerPod = serde_json::from_value(object).unwrap();
+    let found = decided(&[peerpod], 0, None, None);
+    assert_eq!(found, Decision::Release(Release::NoInstance));
+}
+
+#[test]
 fn younger_peerpod_of_the_pod_replaces_the_older_one() {
     let alive = json!({"/metadata/deletionTimestamp": null});
     let another = json!({"/metadata/deletionTimestamp": null, "/spec/instanceID": "vms/b/u2"});

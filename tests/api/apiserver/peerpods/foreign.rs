@@ -4,7 +4,7 @@ use crate::apiserver::peerpods::life::Life;
 use crate::apiserver::peerpods::virtual_machine;
 use crate::apiserver::world::{World, eventually};
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::Api;
+use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use support::real::Server;
 use tokio::sync::OnceCell;
@@ -82,4 +82,15 @@ async fn missing_definition_of_virtual_machines_and_missing_objects_of_the_adapt
     }
 
     virtual_machine::ends_with_its_pod(&life).await;
+
+    // This definition requires no spec.
+    let without_spec = json!({
+        "apiVersion": "confidentialcontainers.org/v1alpha1", "kind": "PeerPod",
+        "metadata": {"name": "d", "finalizers": [names::FINALIZER]},
+    });
+    life.world.apply(&without_spec, false).await.unwrap();
+    let params = DeleteParams::default();
+    drop(life.peerpods.delete("d", &params).await.unwrap());
+    life.released("d").await;
+    life.says("d", "NothingToDelete", "").await;
 }
