@@ -5,7 +5,6 @@ mod foreign;
 mod libvirt;
 mod life;
 mod log;
-mod rights;
 mod virtual_machine;
 
 use crate::apiserver::world::World;

@@ -2,7 +2,6 @@
 
 use crate::apiserver::peerpods::install;
 use crate::apiserver::peerpods::log::Log;
-use crate::apiserver::peerpods::rights::{Right, right};
 use crate::apiserver::world::{World, eventually, machine, root};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -15,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::enumeration::{Started, started};
+use support::rights::{Right, right_of};
 use vm_operator::api::PeerPod;
 use vm_operator::api::peerpod::names;
 use vm_operator::controllers::peerpod::{MANAGER, PeerPodController};
@@ -38,8 +38,8 @@ pub struct Life {
     pub world: World,
     pub peerpods: Api<PeerPod>,
     pub metrics: Arc<Metrics>,
-    /// The requests of the controller to the API server.
-    pub requests: Arc<Mutex<BTreeSet<Right>>>,
+    /// The permissions that the requests of the controller have needed.
+    pub requests: Arc<Mutex<BTreeSet<(Right, bool)>>>,
     provider: &'static str,
     controller: Option<Started>,
 }
@@ -159,7 +159,8 @@ impl Life {
         ));
         let requests = self.requests.clone();
         let layer = tower::util::MapRequestLayer::new(move |request: http::Request<Body>| {
-            requests.lock().unwrap().insert(right(&request));
+            let right = right_of(names::MANAGER, &request);
+            requests.lock().unwrap().insert((right, true));
             request
         });
         let builder = ClientBuilder::try_from(config).unwrap();
