@@ -5,6 +5,7 @@ mod foreign;
 mod libvirt;
 mod life;
 mod log;
+mod scale;
 mod virtual_machine;
 
 use crate::apiserver::world::World;
