@@ -30,7 +30,7 @@ pub struct DesiredCondition<R> {
 
 impl<R: Reason> DesiredCondition<R> {
     /// The condition to write at the time `now`. `present` are the conditions of the object: if the status is unchanged, the
-    /// transition time is retained.
+    /// transition time is retained. That of a definition's default is replaced.
     #[must_use]
     pub fn at(&self, present: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
         debug_assert!(
@@ -38,7 +38,8 @@ impl<R: Reason> DesiredCondition<R> {
             "the reason is not declared for the type of this condition: {self:?}"
         );
         let status = if self.status { "True" } else { "False" };
-        let before = find(present, self.type_).filter(|c| c.status == status);
+        let before = find(present, self.type_)
+            .filter(|c| c.status == status && c.last_transition_time.0 != Timestamp::UNIX_EPOCH);
         // Objects have whole seconds.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Condition {
@@ -86,7 +87,8 @@ mod tests {
             message: String::new(),
         };
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        let first = desired(false).at(&[], Some(2), at(10));
+        let default = desired(false).at(&[], None, Timestamp::UNIX_EPOCH);
+        let first = desired(false).at(&[default], Some(2), at(10));
         assert_eq!(first.last_transition_time.0, at(10));
         let second = desired(true).at(&[first], Some(2), at(20));
         assert_eq!(second.last_transition_time.0, at(20));

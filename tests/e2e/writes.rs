@@ -52,7 +52,7 @@ fn a_vm_costs_few_writes_and_a_settled_one_none() {
         reasons.dedup();
         assert_eq!(
             reasons,
-            ["", "Starting", "Running"],
+            ["NoOperator", "Starting", "Running"],
             "an ordinary start is reported as Normal"
         );
         let writes = all_writes(space);

@@ -161,7 +161,7 @@ macro_rules! condition_reasons {
 }
 
 condition_reasons! {
-    /// The VM has been created, and the operator has not processed it yet.
+    /// The VM has been created, and has not run yet.
     Creation: RUNNING, BOOTED, VMOP_AGENT_CONNECTED, USER_LOGGED_IN, CONSOLE_CONNECTED;
     /// QEMU is being started.
     RunnerStarted: RUNNING, BOOTED;
@@ -343,7 +343,7 @@ impl From<ReadyReason> for ConditionReason {
     }
 }
 
-/// The default conditions of the CRD.
+/// The default conditions of the CRD that the Java VM-Operator has too.
 #[must_use]
 pub fn initial() -> Vec<Condition> {
     INITIAL
@@ -356,6 +356,19 @@ pub fn initial() -> Vec<Condition> {
             message: "Creation of CR".to_owned(),
         })
         .into()
+}
+
+/// The condition of a VM that the operator has seen. A condition of [`initial`] gets the time of the VM's creation.
+#[must_use]
+pub fn seen(condition: &Condition, creation: Timestamp) -> Condition {
+    if condition.last_transition_time.0 != Timestamp::UNIX_EPOCH {
+        return condition.clone();
+    }
+    Condition {
+        last_transition_time: Time(creation),
+        message: "the VM has not run yet".to_owned(),
+        ..condition.clone()
+    }
 }
 
 /// A desired condition of a VM.

@@ -1,7 +1,9 @@
 //! A problem of a VM.
 
 use crate::api::diagnosis;
-use crate::api::vm::conditions::{ConditionReason, ReadyReason};
+use crate::api::vm::conditions::{ConditionReason, READY, ReadyReason};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
 use strum::EnumMessage;
 
 /// A problem of a VM. `R` is the type of its reason.
@@ -24,5 +26,20 @@ impl From<Diagnosis> for Diagnosis<ConditionReason> {
             problem: diagnosis.problem,
             next_step: diagnosis.next_step,
         }
+    }
+}
+
+/// The default condition [`READY`] of the CRD: no operator has seen the VM.
+#[must_use]
+pub fn unseen() -> Condition {
+    let problem =
+        Diagnosis::documented(ReadyReason::NoOperator, "no operator has seen this VM", "");
+    Condition {
+        type_: READY.to_owned(),
+        status: "Unknown".to_owned(),
+        observed_generation: None,
+        last_transition_time: Time(Timestamp::UNIX_EPOCH),
+        reason: problem.reason.as_str().to_owned(),
+        message: problem.to_string(),
     }
 }

@@ -345,13 +345,18 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// Adds the defaults that the Java VM-Operator's schema has for `status` and `message` of a condition.
+/// Adds the defaults that the Java VM-Operator's schema has for `status` and `message` of a condition, and the default of
+/// the condition `Ready`, which it lacks.
 fn condition_defaults(root: &mut JSONSchemaProps) {
     let part = |schema: &mut JSONSchemaProps, name: &str| schema.properties.as_mut()?.remove(name);
     let Some(mut status) = part(root, "status") else {
         return;
     };
     if let Some(mut conditions) = part(&mut status, "conditions") {
+        let initial = conditions.default.as_mut();
+        if let Some(initial) = initial.and_then(|initial| initial.0.as_array_mut()) {
+            initial.push(json!(diagnosis::unseen()));
+        }
         if let Some(JSONSchemaPropsOrArray::Schema(condition)) = &mut conditions.items {
             for (name, default) in [("status", "Unknown"), ("message", "")] {
                 if let Some(field) = condition

@@ -133,7 +133,8 @@ fn problem(ready: &Condition) -> Option<String> {
         .iter()
         .find(|reason| reason.as_str() == ready.reason);
     known
-        .filter(|reason| reason.is_problem())
+        // The operator is about to report a VM that it has not seen.
+        .filter(|reason| reason.is_problem() && **reason != ReadyReason::NoOperator)
         .map(|reason| reason.as_str().to_owned())
 }
 

@@ -83,10 +83,12 @@ async fn defaults_are_the_references_but_for_the_image() {
         "networks": [tap, tap], "display": display,
     });
     assert_eq!(spec["vm"], machine);
-    assert_eq!(
-        vm["status"]["conditions"].as_array().unwrap().len(),
-        conditions::INITIAL.len()
-    );
+    let initial = vm["status"]["conditions"].as_array().unwrap();
+    assert_eq!(initial.len(), conditions::INITIAL.len() + 1);
+    let ready = initial.last().unwrap();
+    let (type_, status) = (&ready["type"], &ready["status"]);
+    assert_eq!((type_, status), (&json!("Ready"), &json!("Unknown")));
+    assert_eq!(ready["reason"], "NoOperator");
     assert_eq!(
         (&vm["status"]["ram"], &vm["status"]["cpus"]),
         (&json!("0"), &json!(0))

@@ -328,7 +328,7 @@ async fn reconcile_new_vm(world: &World, name: &str) {
         .unwrap();
     eventually("the new VM has a status", || async {
         let status = vms.get(name).await.unwrap().status.unwrap();
-        find(&status.conditions, conditions::READY).is_some()
+        find(&status.conditions, conditions::READY).is_some_and(|it| it.status != "Unknown")
     })
     .await;
 }

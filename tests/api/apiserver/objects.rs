@@ -120,7 +120,7 @@ async fn an_operator_that_starts_over_settled_vms_writes_nothing() {
     .unwrap();
     eventually("the second VM is seen", || async {
         let status = vms.get("second").await.unwrap().status.unwrap();
-        find(&status.conditions, conditions::READY).is_some()
+        find(&status.conditions, conditions::READY).is_some_and(|it| it.status != "Unknown")
     })
     .await;
     let writes = operator.writes();

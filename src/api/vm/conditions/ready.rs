@@ -21,6 +21,13 @@ pub enum ReadyReason {
     Stopping,
     /// The VM object is being deleted and has no pod. Finalizers delay the deletion.
     Deleting,
+    /// No operator has seen the VM: none runs, or it manages other namespaces.
+    #[strum(
+        detailed_message = "the default status of a new VM",
+        message = "check that an operator for this namespace runs (kubectl get pods -A -l app.kubernetes.io/name=vm-operator). \
+            To install one, see docs/install.md"
+    )]
+    NoOperator,
     /// A field of the VM has an invalid value; the operator creates and changes no object.
     #[strum(
         detailed_message = "the operator's validation of the spec",
