@@ -2,7 +2,7 @@
 
 use crate::api::conditions::Reason;
 use crate::api::pool::{BOUND, BoundReason, VmAssignment, VmPool};
-use crate::api::vm::{names, without_nulls};
+use crate::api::vm::{names, rules, without_nulls};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, ValidationRule,
 };
@@ -56,10 +56,17 @@ fn field<'a>(root: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSO
 fn restrict_pool(root: &mut JSONSchemaProps) {
     if let Some(retention) = field(root, &["spec", "retention"]) {
         retention.pattern = Some(RETENTION_PATTERN.to_owned());
-        retention.x_kubernetes_validations = Some(vec![rule(
-            "!self.startsWith('P') || (self.matches('[0-9]') && !self.endsWith('T'))",
-            "is a duration without a number; write a duration such as PT4H, P1D or PT30M",
-        )]);
+        let existing_date = format!("self.startsWith('P') || self.matches(r'^{}T')", rules::DATE);
+        retention.x_kubernetes_validations = Some(vec![
+            rule(
+                "!self.startsWith('P') || (self.matches('[0-9]') && !self.endsWith('T'))",
+                "is a duration without a number; write a duration such as PT4H, P1D or PT30M",
+            ),
+            rule(
+                &existing_date,
+                "is neither a duration nor an existing date; write a value such as PT4H, P1D or 2030-01-31T18:00:00Z",
+            ),
+        ]);
     }
     let permission = field(root, &["spec", "permissions"]).and_then(|list| list.items.as_mut());
     if let Some(JSONSchemaPropsOrArray::Schema(permission)) = permission {

@@ -282,6 +282,10 @@ async fn invalid_pools_are_rejected_with_the_next_step() {
             json!({"permissions": [], "retention": "soon"}),
             "spec.retention",
         ),
+        (
+            json!({"permissions": [], "retention": "2026-02-30T00:00:00Z"}),
+            "nor an existing date",
+        ),
         (json!({}), "permissions"),
         (permission(json!({})), "exactly one of user and role"),
         (

@@ -19,7 +19,7 @@
 
 mod table;
 
-pub use table::{LIMITS, RULES};
+pub use table::{DATE, LIMITS, RULES};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
@@ -177,6 +177,7 @@ mod tests {
     use super::samples::admitted;
     use super::*;
     use crate::api::quantity::{Bytes, SizeError};
+    use k8s_openapi::jiff::civil;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -198,6 +199,13 @@ mod tests {
         fn an_admitted_size_can_be_parsed(text in admitted("spec.vm.maximumRam")) {
             let size = text.parse::<Bytes>();
             prop_assert!(matches!(size, Ok(_) | Err(SizeError::TooLarge(_))), "{:?}: {:?}", text, size);
+        }
+
+        #[test]
+        fn an_admitted_date_exists(text in proptest::string::string_regex(DATE).unwrap()) {
+            let parts: Vec<i16> = text.split('-').map(|part| part.parse().unwrap()).collect();
+            let (month, day) = (i8::try_from(parts[1]).unwrap(), i8::try_from(parts[2]).unwrap());
+            prop_assert!(civil::Date::new(parts[0], month, day).is_ok(), "{}", text);
         }
     }
 

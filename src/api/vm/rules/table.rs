@@ -27,6 +27,19 @@ macro_rules! url_pattern {
     };
 }
 
+/// Regular expression of a date that exists. Year, month and day need no leading zeros.
+macro_rules! date {
+    () => {
+        concat!(
+            "([0-9]{1,4}-((0?[13578]|1[02])-(0?[1-9]|[12][0-9]|3[01])|(0?[469]|11)-(0?[1-9]|[12][0-9]|30)|",
+            "0?2-(0?[1-9]|1[0-9]|2[0-8]))|",
+            "([0-9]{0,2}(0[48]|[2468][048]|[13579][26])|[48]|([02468]?[048]|[13579][26])00)-0?2-29)"
+        )
+    };
+}
+/// Regular expression of a date that exists.
+pub const DATE: &str = date!();
+
 /// Both syntaxes of a size: `8Gi`, `1G`, `1e9`; `4 GiB`, `1.5 GB`.
 const SIZE: &str = r"self.matches(r'^ *[+]?([0-9]+[.]?[0-9]*|[.][0-9]+)(m|[eE][+]?[0-9]{1,2}| *(B|kB?|KB?|[KMGTPE]iB?|[MGTPE]B?)?) *$')";
 const SIZE_MESSAGE: &str = "is not a size; write a size such as 512Mi, 8Gi, 1G, 4 GiB or 1.5 GiB";
@@ -280,8 +293,12 @@ pub const RULES: &[Rule] = &[
     ),
     value(
         "spec.vm.rtcBase",
-        "self.matches(r'^(utc|localtime|[0-9]{1,4}-[0-9]{1,2}-[0-9]{1,2}(T[0-9]{1,2}:[0-9]{1,2}:[0-9]{1,2}Z?)?)$')",
-        "must be utc, localtime or a date such as 2026-01-31T12:00:00",
+        concat!(
+            "self.matches(r'^(utc|localtime|",
+            date!(),
+            "(T([01]?[0-9]|2[0-3]):[0-5]?[0-9]:[0-5]?[0-9]Z?)?)$')"
+        ),
+        "must be utc, localtime or an existing date such as 2026-01-31T12:00:00",
     ),
     value(
         "spec.vm.rtcClock",
