@@ -107,12 +107,13 @@ fn run_machine(config: PathBuf) -> ExitCode {
 
 /// Logs the outcome and returns its exit code. `start` has written the termination message before.
 fn exit_code(outcome: &outcome::Outcome) -> ExitCode {
+    let reason: &'static str = outcome.reason.into();
     match outcome.message.as_str() {
         "" => {
-            tracing::info!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "the runner exits")
+            tracing::info!(reason, qemu_exit = outcome.qemu_exit, "the runner exits")
         }
         message => {
-            tracing::error!(reason = ?outcome.reason, qemu_exit = outcome.qemu_exit, "{message}")
+            tracing::error!(reason, qemu_exit = outcome.qemu_exit, "{message}")
         }
     }
     ExitCode::from(outcome.reason.exit_code())

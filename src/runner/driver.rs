@@ -362,7 +362,8 @@ impl Driver {
         self.state = state;
         let phase = self.state.phase();
         if phase != before {
-            tracing::info!(from = ?before, to = ?phase, ms_since_start = self.ms_since_start(), "machine");
+            let (from, to) = (<&str>::from(before), <&str>::from(phase));
+            tracing::info!(%from, %to, ms_since_start = self.ms_since_start(), "machine");
             self.observed.phase = phase;
             self.guest_ran |= phase == Phase::Booting;
             if phase == Phase::Booted {

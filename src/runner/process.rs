@@ -250,7 +250,7 @@ impl Child {
         if !self.exited
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
         {
-            tracing::warn!(%error, ?signal, program = self.program, "the runner cannot send a signal to its child process (QEMU or \
+            tracing::warn!(%error, signal = signal.as_raw(), program = self.program, "the runner cannot send a signal to its child process (QEMU or \
                 swtpm)");
         }
     }

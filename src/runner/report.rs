@@ -100,8 +100,11 @@ impl Reporter {
         } = self;
         drop((newest, notes));
         if timeout(LAST_REPORT_TIMEOUT, task).await.is_err() {
-            tracing::warn!(timeout = ?LAST_REPORT_TIMEOUT, "the runner exits, but the API server has not accepted the last \
-                status of the VM in time; the status in the API server may be outdated");
+            tracing::warn!(
+                timeout_seconds = LAST_REPORT_TIMEOUT.as_secs(),
+                "the runner exits, but the API server has not accepted the last \
+                status of the VM in time; the status in the API server may be outdated"
+            );
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::runner::failure::Failure;
 use shutdown::Shutdown;
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 /// Time for QEMU to accept the QMP connection, and then to be configured.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,7 +34,7 @@ const AGENT_RETRY_DELAY_MIN: Duration = Duration::from_secs(1);
 const AGENT_RETRY_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Phase of the VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Phase {
     /// QEMU starts. The guest has not run yet.
     Starting,

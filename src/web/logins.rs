@@ -113,13 +113,16 @@ impl Entry {
 }
 
 /// The reason that a login is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
     /// Name or password is wrong.
+    #[error("name or password is wrong")]
     Wrong,
     /// There were too many attempts. The next one is possible after this time.
+    #[error("too many attempts; the next one is possible after {} s", .0.as_secs() + 1)]
     Limited(Duration),
     /// Too many passwords wait for a check.
+    #[error("too many passwords wait for a check")]
     Busy,
 }
 

@@ -82,12 +82,13 @@ async fn show(
     let mut settings = console.settings.clone();
     settings.mark_unchanged();
     let pools_changed = console.pools_changed.subscribe();
-    let (user, client, function) = (&*login.user, requested.client, requested.function);
+    let (user, client) = (&*login.user, requested.client);
+    let function: &'static str = requested.function.into();
     let opened = match begin(console, login, requested).await {
         Ok(opened) => opened,
         Err(end) => {
             if end == End::NotPermitted {
-                tracing::info!(user, %client, vm = requested.vm, ?function, "console rejected");
+                tracing::info!(user, %client, vm = requested.vm, function, "console rejected");
             }
             return Ok(Some(end));
         }
@@ -100,7 +101,7 @@ async fn show(
         places,
     } = opened;
     let name = vm.name();
-    tracing::info!(user, %client, vm = name, ?function, take_over, "console opened");
+    tracing::info!(user, %client, vm = name, function, take_over, "console opened");
     let connected = Message::Text(r#"{"connected":true}"#.into());
     if socket.send(connected).await.is_err() {
         return Ok(None);
@@ -108,13 +109,15 @@ async fn show(
     let shown = Shown {
         key: ObjectKey::of(&vm),
         uid: vm.uid(),
-        function,
+        function: requested.function,
     };
     let end = tokio::select! {
         end = relay(socket, runner, console, login, may_take) => end,
         end = right_lost(console, login, (lost, settings, pools_changed), &shown) => Ok(Some(end)),
     };
-    tracing::info!(user, %client, vm = name, ?function, ?end, "console ended");
+    let reason = end.as_ref().ok().and_then(Option::as_ref);
+    let reason = reason.map(<&'static str>::from);
+    tracing::info!(user, %client, vm = name, function, reason, close_code = end.as_ref().err(), "console ended");
     drop(places);
     end
 }

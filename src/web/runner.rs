@@ -16,6 +16,7 @@ use serde::Serialize;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use strum::IntoStaticStr;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
@@ -41,7 +42,7 @@ const UNREAD_MAX: u32 = 30_000;
 pub type Runner = WebSocketStream<TlsStream<TcpStream>>;
 
 /// The reason why a user does not get a function of a VM, or does not have it any more.
-#[derive(Debug, PartialEq, Serialize)]
+#[derive(Debug, PartialEq, Serialize, IntoStaticStr)]
 #[serde(tag = "reason", rename_all_fields = "camelCase")]
 pub enum End {
     NotFound,

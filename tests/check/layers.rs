@@ -350,14 +350,35 @@ fn code(path: &Path) -> Vec<(PathBuf, String)> {
             .flat_map(|entry| code(&entry.unwrap().path()))
             .collect();
     }
-    let is_test = path.ends_with("tests.rs");
+    let is_test = path.ends_with("tests.rs") || path.extension().is_none_or(|it| it != "rs");
+    if is_test {
+        return Vec::new();
+    }
     let text = fs::read_to_string(path).unwrap();
     let text = text
         .split("#[cfg(test)]\nmod tests")
         .next()
         .unwrap_or_default();
-    let file = (path.to_owned(), text.to_owned());
-    if is_test { Vec::new() } else { vec![file] }
+    vec![(path.to_owned(), text.to_owned())]
+}
+
+#[test]
+fn log_lines_have_no_debug_output() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for (path, text) in code(&src) {
+        for level in ["info!(", "warn!(", "error!("] {
+            let call = format!("tracing::{level}");
+            let lines = text.split(&call).skip(1);
+            for line in lines.filter_map(|rest| rest.split(");").next()) {
+                let has_debug = ["(?", " ?", "\n?"].iter().any(|mark| line.contains(mark));
+                assert!(
+                    !has_debug && !line.starts_with('?'),
+                    "{}: {line}",
+                    path.display()
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use crate::api::runner::outcome::shortened;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use strum::IntoStaticStr;
 
 /// Directory of downloaded images in the image repository.
 pub const DIRECTORY: &str = "fetched";
@@ -231,7 +232,7 @@ impl Progress {
 }
 
 /// The reason that a download ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 pub enum FetchReason {
     /// The image is complete, and has the requested checksum.
     Fetched,

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
+use strum::IntoStaticStr;
 
 /// Maximum length in bytes of a [`Request`].
 pub const REQUEST_MAX: usize = 2 << 10;
@@ -61,7 +62,7 @@ fn default_validity() -> u32 {
 }
 
 /// A function of a VM. Unknown ones are an error, so that a later console can try a function of an earlier runner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "camelCase")]
 pub enum Function {
     /// The screen, by the protocol of VNC without authentication.
@@ -93,7 +94,7 @@ impl fmt::Debug for Display {
 }
 
 /// A message of the runner.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(tag = "answer", rename_all_fields = "camelCase")]
 pub enum Answer {
     /// The function is open.

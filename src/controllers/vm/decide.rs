@@ -37,6 +37,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use std::time::Duration;
+use strum::IntoStaticStr;
 
 /// The action on the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,18 +66,25 @@ pub enum Decision {
     Wait(WaitFor),
 }
 
-/// The reason for the deletion of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reason for the deletion of a pod, with its text in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum DeleteReason {
     /// The desired state is `Stopped`.
+    #[strum(to_string = "spec.vm.state is Stopped")]
     Stop,
     /// It has exited, and a new pod is due.
+    #[strum(to_string = "the pod has exited, and a new pod is due")]
     Ended,
     /// A restart is requested.
+    #[strum(to_string = "spec.vm.restartRequest requests a restart")]
     Restart,
     /// It has not run the VM yet, and its template has changed.
+    #[strum(to_string = "the pod has not run the VM yet, and its template has changed")]
     Outdated,
     /// It has not run yet, and one of its PVCs was replaced or belongs to another VM.
+    #[strum(
+        to_string = "the pod has not run the VM yet, and a PVC was replaced or belongs to another VM"
+    )]
     OtherClaim,
 }
 

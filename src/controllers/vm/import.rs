@@ -109,7 +109,8 @@ pub fn end(pod: &PodView) -> ImportEnd {
     if !reason.may_retry() && reason != FetchReason::Unknown {
         return ImportEnd::Refused(outcome);
     }
-    (end.reason, end.message) = stopped.unwrap_or((format!("{reason:?}"), outcome.message));
+    (end.reason, end.message) =
+        stopped.unwrap_or((<&str>::from(reason).to_owned(), outcome.message));
     ImportEnd::Failed(end)
 }
 

@@ -168,19 +168,16 @@ async fn answer(
 ) {
     let answer = match request {
         Some(request) => {
-            let (user, client, function) = (&request.user, &request.client, request.open);
-            tracing::info!(
-                user,
-                client,
-                ?function,
-                "a user connects by the web console"
-            );
+            let (user, client) = (&request.user, &request.client);
+            let function: &'static str = request.open.into();
+            tracing::info!(user, client, function, "a user connects by the web console");
             let end = open(&mut socket, &request, users, console).await;
+            let reason = end.as_ref().map(<&'static str>::from);
             tracing::info!(
                 user,
                 client,
-                ?function,
-                ?end,
+                function,
+                reason,
                 "the connection of the user has ended"
             );
             end

@@ -21,11 +21,12 @@ const MONITOR_LOST_DELAY: Duration = Duration::from_secs(30);
 
 impl Driver {
     pub(super) fn shutdown_requested(&mut self, signal: ShutdownSignal) {
-        tracing::info!(?signal, "shutdown requested");
-        self.step(match signal {
-            ShutdownSignal::Request => Event::Stop,
-            ShutdownSignal::Interrupt => Event::Interrupt,
-        });
+        let (signal, event) = match signal {
+            ShutdownSignal::Request => ("SIGTERM or SIGHUP", Event::Stop),
+            ShutdownSignal::Interrupt => ("SIGINT", Event::Interrupt),
+        };
+        tracing::info!(signal, "shutdown requested");
+        self.step(event);
     }
 
     /// Reaps all child processes that have exited: QEMU, the TPM, and orphaned processes of the

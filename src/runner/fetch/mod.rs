@@ -225,10 +225,11 @@ pub fn execute(
         message,
         bytes,
     } = &outcome;
+    let name: &'static str = reason.into();
     if reason.is_success() {
-        tracing::info!(?reason, bytes, "the image is complete");
+        tracing::info!(reason = name, bytes, "the image is complete");
     } else {
-        tracing::error!(?reason, bytes, "{message}");
+        tracing::error!(reason = name, bytes, "{message}");
     }
     ExitCode::from(reason.exit_code())
 }

@@ -89,7 +89,8 @@ impl LiveUpdater {
         }
         changed?;
         (tray.known, tray.image) = (true, image.clone());
-        tracing::info!(drive = n, ?image, "the image in a CD drive was changed");
+        let image = image.as_ref().map(|image| image.display().to_string());
+        tracing::info!(drive = n, image, "the image in a CD drive was changed");
         if let Some(node) = tray.start_node.take() {
             self.try_command(Command::remove_node(&node)).await?;
         }

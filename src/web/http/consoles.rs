@@ -69,8 +69,8 @@ pub(super) async fn viewer_file(request: ObjectRequest) -> Response {
     // A client that closes its connection does not prevent the log line.
     let created = tokio::spawn(async move {
         let created = create_viewer_file(&console, &login, &name, client).await;
-        let end = created.as_ref().err();
-        tracing::info!(user = &*user, %client, vm = name, ?end, "file for a SPICE viewer");
+        let reason = created.as_ref().err().map(<&'static str>::from);
+        tracing::info!(user = &*user, %client, vm = name, reason, "file for a SPICE viewer");
         created
     });
     match created.await {

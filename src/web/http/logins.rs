@@ -98,7 +98,7 @@ pub(super) async fn login(
             Err(rejected) if logins.is_logged(*rejected, client) => {
                 // The name of a long request would fill the log.
                 let user: String = user.chars().take(64).collect();
-                tracing::warn!(user, %client, reason = ?rejected, "login rejected");
+                tracing::warn!(user, %client, reason = %rejected, "login rejected");
             }
             Err(_) => {}
         }
@@ -255,7 +255,8 @@ pub(super) async fn complete_by_provider(
         Ok((login, page)) => {
             let settings = console.settings();
             let viewer = login.viewer(&settings);
-            tracing::info!(user = viewer.user(), %client, roles = ?viewer.roles(), "login by a provider");
+            let roles: Vec<&str> = viewer.roles().iter().copied().collect();
+            tracing::info!(user = viewer.user(), %client, roles = roles.join(", "), "login by a provider");
             (begun, jar.add(cookie_of(&login)), Redirect::to(&page)).into_response()
         }
         Err(error) => {

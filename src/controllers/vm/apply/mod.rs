@@ -94,10 +94,10 @@ pub(super) async fn end_pod(
     let writer = ctx.scope.writer();
     match decision {
         Decision::Delete { uid, why } => {
+            let reason: &'static str = why.into();
             tracing::info!(
                 vm = observed.name(),
-                ?why,
-                "the operator deletes the VM's pod for the reason in the field `why`"
+                "the operator deletes the VM's pod: {reason}"
             );
             ctx.states.deletes_pod(&observed.key(), uid);
             // The precondition protects a pod that has started since the observation, or that the deletion of the VM has orphaned.

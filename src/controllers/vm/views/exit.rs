@@ -47,7 +47,10 @@ impl End {
             .is_none_or(|outcome| outcome.reason == EndReason::Stopped);
         let (reason, message) = match (&outcome, stopped_by_cluster(pod).filter(|_| is_stopped)) {
             (_, Some(end)) => end,
-            (Some(outcome), None) => (format!("{:?}", outcome.reason), outcome.message.clone()),
+            (Some(outcome), None) => (
+                <&str>::from(outcome.reason).to_owned(),
+                outcome.message.clone(),
+            ),
             (None, None) => match terminated {
                 Some(terminated) => without_outcome(pod, terminated),
                 None => (
