@@ -52,7 +52,7 @@ pub struct VmMetrics {
     pub qemu: i32,
     /// Memory that the VM was started with, in bytes.
     pub ram: u64,
-    /// Paths of the disks, each with its method of asynchronous I/O.
+    /// Labels of the disks, each with its method of asynchronous I/O.
     pub disks: Vec<(String, &'static str)>,
     /// Taps of the networks.
     pub taps: Vec<Tap>,

@@ -469,7 +469,6 @@ fn vm_metrics(
 ) -> metrics::VmMetrics {
     let node = std::env::var(names::ENV_NODE_NAME).unwrap_or_default();
     let namespace = config.namespace.clone().unwrap_or_default();
-    let disk = |disk: &machine::Disk| (disk.path.display().to_string(), disk.aio());
     metrics::VmMetrics {
         labels: vec![
             ("node", node),
@@ -482,7 +481,7 @@ fn vm_metrics(
         },
         qemu: 0,
         ram: machine.spec.ram.0,
-        disks: machine.disks.iter().map(disk).collect(),
+        disks: disk_labels(&machine.disks),
         taps: taps
             .iter()
             .map(|(network, tap)| metrics::Tap {
@@ -491,6 +490,23 @@ fn vm_metrics(
             })
             .collect(),
     }
+}
+
+/// The name of each disk, with its method of asynchronous I/O. Of several disks with one name, the path, because two series cannot
+/// have the same labels.
+fn disk_labels(disks: &[machine::Disk]) -> Vec<(String, &'static str)> {
+    let label = |disk: &machine::Disk| {
+        let name = machine::disk_name(&disk.path);
+        let same = disks
+            .iter()
+            .filter(|it| machine::disk_name(&it.path) == name);
+        let label = match same.count() {
+            1 => name.to_owned(),
+            _ => disk.path.display().to_string(),
+        };
+        (label, disk.aio())
+    };
+    disks.iter().map(label).collect()
 }
 
 fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {

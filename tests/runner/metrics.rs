@@ -65,7 +65,7 @@ fn a_guest_is_counted_and_a_qemu_that_hangs_holds_up_nothing() {
             &format!("kubevirt_vmi_vcpu_delay_seconds_total{labels},id=\"1\"}}")
         ) >= 0.0
     );
-    let drive = format!("{labels},drive=\"/tmp/disk.img\"");
+    let drive = format!("{labels},drive=\"tmp\"");
     assert!(
         value(
             &answer,

@@ -40,6 +40,7 @@ pub use instance::Instance;
 pub use pci_slots::testing;
 pub use pci_slots::{PciSlots, StandardDevice};
 pub use record::Screen;
+pub use recorded_disks::disk_name;
 pub use recorded_imports::{Contents, ImportDecision, ImportTarget};
 
 use crate::api::runner::config::CloudInit;

@@ -170,7 +170,7 @@ pub fn serial(record: &mut Record, path: &Path) -> Option<String> {
 }
 
 /// The name of a disk: of its device or file, or of the directory of its image.
-fn disk_name(path: &Path) -> &str {
+pub fn disk_name(path: &Path) -> &str {
     let named = match path.parent().filter(|_| path.ends_with(names::DISK_FILE)) {
         Some(directory) => directory,
         None => path,

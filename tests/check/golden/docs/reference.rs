@@ -51,7 +51,8 @@ const VM_METRICS: &str = "\n## Metrics of each VM\n\n\
     The runner serves the metrics of its VM on the port `metrics` of the pod (`spec.metricsPort`), path `/metrics`, in the text\n\
     format of Prometheus. It reads them for each scrape. Metrics with the meaning of a KubeVirt metric have its name. All have\n\
     the labels `node`, `namespace` and `name` of the VM. Unavailable metrics are omitted. The balloon driver of the guest reports\n\
-    the memory in the guest. Traffic of `user` networks is part of the pod's traffic.\n\n\
+    the memory in the guest. Traffic of `user` networks is part of the pod's traffic. The label `drive` is the name of the disk in\n\
+    the pod, such as `system-disk`.\n\n\
     | name | kind | labels | description |\n|---|---|---|---|\n";
 
 /// The pages, by name.
