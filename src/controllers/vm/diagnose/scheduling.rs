@@ -4,8 +4,13 @@
 use crate::api::vm::conditions::ReadyReason as Reason;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
+use crate::controllers::vm::diagnose::EXPLAIN_DELAY;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::views::{ClaimView, PodView};
+use std::time::Duration;
+
+/// Time in which the device plugin registers after an installation or the start of a node.
+const DEVICE_PLUGIN_DELAY: Duration = Duration::from_secs(30);
 
 /// The blocking condition of a pod without a node. `message` is the scheduler's.
 pub(super) fn explain(
@@ -73,7 +78,7 @@ const PLUGIN_MISSING: &str = "check the device plugin (kubectl get daemonset vm-
 fn no_node(pod: &PodView, message: &str) -> Diagnosis {
     let missing = missing_resources(message);
     let kvm = missing.iter().find(|device| is_for_kvm(device));
-    let tun = missing.iter().find(|device| device.ends_with("tun"));
+    let tun = missing.iter().find(|device| is_for_tap(device));
     let lacks = |device: &str, purpose: &str| {
         format!(
             "the VM's pod needs the extended resource {device:?} for {purpose}, but the scheduler finds no node that can provide this \
@@ -189,8 +194,21 @@ fn with_setting(claim: &ClaimView, pod: &PodView, diagnosis: Diagnosis) -> Diagn
 }
 
 /// Whether the scheduler's message is about missing volumes or PVCs. A volume on another node is not missing.
-pub(super) fn is_about_volumes(message: &str) -> bool {
+fn is_about_volumes(message: &str) -> bool {
     message.to_lowercase().contains("persistent") && !message.contains("node affinity")
+}
+
+/// Time after which the status explains the scheduler's message. A volume or a device may be provided soon; other causes do not
+/// resolve themselves.
+pub(super) fn explain_delay(message: &str) -> Duration {
+    let is_device = |name: &&str| is_for_kvm(name) || is_for_tap(name);
+    if is_about_volumes(message) {
+        EXPLAIN_DELAY
+    } else if missing_resources(message).iter().any(is_device) {
+        DEVICE_PLUGIN_DELAY
+    } else {
+        Duration::ZERO
+    }
 }
 
 /// The PVCs without a volume, if the scheduler's message is about volumes. Otherwise a PVC may wait until its pod has a node.
@@ -207,6 +225,11 @@ pub(super) fn unbound<'a>(message: &str, claims: &[&'a ClaimView]) -> Vec<&'a Cl
 /// Whether the resource gives pods /dev/kvm, with this device plugin or another.
 fn is_for_kvm(resource: &str) -> bool {
     resource == names::RESOURCE_KVM_IF_PRESENT || resource.ends_with("/kvm")
+}
+
+/// Whether the resource gives pods /dev/net/tun.
+fn is_for_tap(resource: &str) -> bool {
+    resource.ends_with("tun")
 }
 
 /// The extended resources that nodes lack. Empty if a node lacks CPU or memory, because that node may have the resources.

@@ -9,6 +9,7 @@ use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::Warning;
 use crate::k8s::views::{ClaimView, PodConditionView, PodView};
 use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
 
 /// The blocking condition of a pod that has not started. `claims` are its PVCs.
 pub(super) fn explain(
@@ -17,8 +18,7 @@ pub(super) fn explain(
     claims: &[&ClaimView],
 ) -> Option<Diagnosis> {
     waiting_container(pod).or_else(|| match unschedulable(pod) {
-        // A volume may be provided soon; other causes do not resolve themselves.
-        Some(message) if !scheduling::is_about_volumes(message) || is_overdue(observed, pod) => {
+        Some(message) if has_waited(observed, pod, scheduling::explain_delay(message)) => {
             Some(scheduling::explain(observed, pod, message, claims))
         }
         None if is_overdue(observed, pod) => {
@@ -46,7 +46,11 @@ pub(super) fn waits_since(pod: &PodView) -> Option<Timestamp> {
 
 /// Whether the pod waits longer than pods usually do.
 fn is_overdue(observed: &Observed, pod: &PodView) -> bool {
-    waits_since(pod).is_some_and(|start| since(start, observed.now) >= EXPLAIN_DELAY)
+    has_waited(observed, pod, EXPLAIN_DELAY)
+}
+
+fn has_waited(observed: &Observed, pod: &PodView, delay: Duration) -> bool {
+    delay.is_zero() || waits_since(pod).is_some_and(|start| since(start, observed.now) >= delay)
 }
 
 /// UIDs of the objects with events that may explain why the pod does not start.

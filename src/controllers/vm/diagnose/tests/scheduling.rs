@@ -50,17 +50,22 @@ fn pod_without_a_node_is_explained_with_the_schedulers_message() {
                 "Bound",
             )
         };
-        is_explained(&bound(10), reason, &[message, next_step]);
+        let delay = match reason {
+            Reason::AcceleratorResourceMissing | Reason::TapResourceMissing => 30,
+            _ if message.contains("persistent") => 10,
+            _ => 0,
+        };
+        is_explained(&bound(delay), reason, &[message, next_step]);
         assert!(
-            !explain(&bound(10))
+            !explain(&bound(delay))
                 .unwrap()
                 .to_string()
                 .contains("delete the PVC")
         );
         assert_eq!(
-            explain(&bound(9)).is_none(),
-            message.contains("persistent"),
-            "only volumes have a delay"
+            explain(&bound(delay - 1)).is_none(),
+            delay > 0,
+            "only volumes and devices have a delay"
         );
     }
     for (waited, next) in [(5, 10), (50, 50), (70, 50), (150, 120)] {
