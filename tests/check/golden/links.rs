@@ -54,7 +54,9 @@ fn anchors(text: &str) -> BTreeSet<String> {
         })
         .collect()
     };
-    headings.map(anchor).collect()
+    let ids = text.split("<a id=\"").skip(1);
+    let ids = ids.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+    headings.map(anchor).chain(ids).collect()
 }
 
 /// The reason why a link of the document at `path` is broken.

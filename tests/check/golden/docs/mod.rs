@@ -35,6 +35,11 @@ fn the_documentation_in_docs_is_that_of_the_code() {
     }
 }
 
+/// A place that links can name.
+fn anchor(name: &str) -> String {
+    format!("<a id=\"{name}\"></a>")
+}
+
 /// A cell of a table, in one line, without characters that would end the cell.
 fn cell(text: &str) -> String {
     text.trim().replace('\n', " ").replace('|', "\\|")

@@ -2,7 +2,7 @@
 
 use super::super::fields::LATER;
 use super::super::sample_metrics;
-use super::{cell, schema_rows};
+use super::{anchor, cell, schema_rows};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::StructuralSchemaRewriter;
 use schemars::generate::SchemaSettings;
@@ -20,7 +20,7 @@ const SPEC: &str = "# VirtualMachine: `spec`\n\n\
 const POOLS: &str = "# VmPool and VmAssignment\n\n\
     The kinds of pools. [Pools](../pools.md) describes their use.\n";
 const LATER_HEAD: &str =
-    "\n## Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
+    "## Fields without effect on the created objects\n\n| field | reason |\n|---|---|\n";
 const STATUS: &str = "# VirtualMachine: `status`\n\n\
     The observed state of a VM. [Conditions](conditions.md) has the conditions and their reasons. `kubectl get vm NAME -o yaml`\n\
     prints all fields.\n\n";
@@ -72,12 +72,43 @@ pub(super) fn pages() -> [(&'static str, String); 7] {
 }
 
 fn spec() -> String {
-    let mut text = SPEC.to_owned() + FIELDS + &fields_of(&vm::crd(), "spec");
+    let mut text = SPEC.to_owned() + &sections(&fields_of(&vm::crd(), "spec"));
     text += LATER_HEAD;
     for (field, why) in LATER {
         writeln!(text, "| `{field}` | {} |", cell(why)).unwrap();
     }
     text
+}
+
+/// A table for each object below `spec` and `spec.vm`, and one for the fields beside them.
+fn sections(rows: &str) -> String {
+    let path = |row: &str| row.split('`').nth(1).unwrap_or_default().to_owned();
+    let paths: Vec<String> = rows.lines().map(path).collect();
+    let mut sections: Vec<(String, String)> = Vec::new();
+    for (row, path) in rows.lines().zip(&paths) {
+        let depth = if path.starts_with("spec.vm.") { 3 } else { 2 };
+        let parts: Vec<&str> = path.split('.').take(depth).collect();
+        let object = parts.join(".").replace(['[', ']', '{', '}'], "");
+        let has_fields = paths.iter().any(|other| {
+            let rest = other.strip_prefix(&object);
+            rest.is_some_and(|rest| {
+                rest.trim_start_matches(['[', ']', '{', '}'])
+                    .starts_with('.')
+            })
+        });
+        let parent = object.rsplit_once('.').map_or("spec", |(parent, _)| parent);
+        let name = if has_fields { object.as_str() } else { parent };
+        let index = sections.iter().position(|(section, _)| section == name);
+        let index = index.unwrap_or_else(|| {
+            sections.push((name.to_owned(), String::new()));
+            sections.len() - 1
+        });
+        sections[index].1.push_str(row);
+        sections[index].1.push('\n');
+    }
+    let table =
+        |(name, rows): (String, String)| format!("## Fields of `{name}`\n\n{FIELDS}{rows}\n");
+    sections.into_iter().map(table).collect()
 }
 
 fn conditions_page() -> String {
@@ -94,7 +125,8 @@ fn conditions_page() -> String {
         let (what, source) = source.unwrap_or((about, ""));
         writeln!(
             text,
-            "| `{name}` | {} | {} |",
+            "| {}`{name}` | {} | {} |",
+            anchor(name),
             cell(what),
             cell(source.trim_end_matches('.'))
         )
@@ -109,7 +141,8 @@ fn conditions_page() -> String {
             let meaning = cell(reason.meaning().trim_end_matches('.'));
             writeln!(
                 text,
-                "| `{condition}` | `{}` | {meaning} |",
+                "| {}`{condition}` | `{}` | {meaning} |",
+                anchor(&format!("{condition}-{}", reason.as_str())),
                 reason.as_str()
             )
             .unwrap();
@@ -147,12 +180,9 @@ fn pools() -> String {
     for crd in pool::definitions() {
         for part in ["spec", "status"] {
             let kind = &crd.spec.names.kind;
-            write!(
-                text,
-                "\n## {kind}: `{part}`\n\n{FIELDS}{}",
-                fields_of(&crd, part)
-            )
-            .unwrap();
+            // Both kinds have fields with the same names.
+            let rows = fields_of(&crd, part).replace("<a id=\"", &format!("<a id=\"{kind}."));
+            write!(text, "\n## {kind}: `{part}`\n\n{FIELDS}{rows}").unwrap();
         }
     }
     text

@@ -1,6 +1,6 @@
 //! The fields of an object, from its definition's schema.
 
-use super::cell;
+use super::{anchor, cell};
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -44,9 +44,13 @@ fn walk(path: &str, schema: &Value, required: bool, text: &mut String) {
         } else {
             type_of(schema)
         };
+        // An item of a list has no name of its own.
+        let is_item = path.ends_with([']', '}']);
+        let name = path.replace("[]", "").replace("{}", "");
+        let anchor = Some(anchor(&name)).filter(|_| !is_item).unwrap_or_default();
         writeln!(
             text,
-            "| `{path}` | {type_} | {default} | {} | {} |",
+            "| {anchor}`{path}` | {type_} | {default} | {} | {} |",
             cell(&limits),
             cell(what)
         )

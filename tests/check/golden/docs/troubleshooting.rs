@@ -1,6 +1,6 @@
 //! `docs/troubleshooting.md`.
 
-use super::cell;
+use super::{anchor, cell};
 use std::fmt::Write;
 use strum::{EnumMessage, VariantArray};
 use vm_operator::api::runner::outcome::EndReason;
@@ -29,7 +29,8 @@ pub(super) fn troubleshooting() -> String {
         let (cause, next_step) = (cause.trim_end_matches('.'), next_step.replace("{}", "NAME"));
         writeln!(
             text,
-            "| `{}` | {cause} | {published} | {next_step} |",
+            "| {}`{}` | {cause} | {published} | {next_step} |",
+            anchor(reason.as_str()),
             reason.as_str()
         )
         .unwrap();
