@@ -40,13 +40,13 @@ RUN apt-get update \
       ca-certificates gzip libcap2-bin ovmf qemu-system-modules-spice qemu-system-x86 qemu-utils swtpm xz-utils zstd
 # Debian's packages bring 400 MB, most of it for displays that nobody sees (LLVM, Mesa) and for other machines. Into /image
 # goes what a VM uses: QEMU, qemu-img, swtpm, gzip, xz and zstd with the libraries that they are linked with, the modules of the devices that vm-runner
-# asks for, and the firmware of an x86 PC. Neither a shell nor a package manager is among it.
+# asks for, and the firmware of an x86 PC. tar and sleep are for pods that copy volumes (docs/operate/backup.md). Neither a shell nor a package manager is among it.
 # The keymap is for VNC clients. efi-*.rom boot a guest from its network card; ui-opengl is needed by ui-spice-core, though nothing draws with it.
 RUN set -eu; \
     lib=/usr/lib/x86_64-linux-gnu; \
     modules=$(for m in audio-spice chardev-spice hw-display-virtio-gpu hw-display-virtio-gpu-pci hw-display-virtio-vga \
         hw-usb-redirect ui-opengl ui-spice-core; do echo $lib/qemu/$m.so; done); \
-    programs="/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img /usr/bin/swtpm /usr/bin/gzip /usr/bin/xz /usr/bin/zstd $modules"; \
+    programs="/usr/bin/qemu-system-x86_64 /usr/bin/qemu-img /usr/bin/swtpm /usr/bin/gzip /usr/bin/xz /usr/bin/zstd /usr/bin/tar /usr/bin/sleep $modules"; \
     libraries=$(for p in $programs; do ldd "$p"; done | sed -n 's|^.* => /lib/\(.*\) (.*|/usr/lib/\1|p; s|^.* => \(/usr/.*\) (.*|\1|p' | sort -u); \
     firmware="/usr/share/seabios/bios-256k.bin /usr/share/seabios/vgabios-virtio.bin /usr/share/seabios/vgabios-stdvga.bin /usr/share/qemu/efi-*.rom /usr/share/qemu/kvmvapic.bin \
         /usr/share/qemu/linuxboot_dma.bin /usr/share/OVMF/OVMF_CODE_4M.fd /usr/share/OVMF/OVMF_CODE_4M.secboot.fd \

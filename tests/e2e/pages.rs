@@ -7,7 +7,7 @@ mod exhaustive {
     use crate::harness::{Space, console, e2e, environment, eventually, kubectl};
     use std::fs;
     use std::path::Path;
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
     use support::pages::{Page, pages, reader};
     use tempfile::TempDir;
     use tokio::process::Child;
@@ -31,33 +31,6 @@ kubectl() {
 "#;
     /// The time limit of a page in seconds.
     const LIMIT: &str = "600";
-
-    /// An image with the name of Debian's and the programs that the pages use from it.
-    fn load_debian_image(dir: &Path) {
-        let (root, archive) = (dir.join("root"), dir.join("debian.tar"));
-        let script = r#"
-set -euo pipefail
-source "$REPO/tests/cluster/lib/images.sh"
-mkdir -p "$ROOT/bin" "$ROOT/tmp" "$ROOT/etc"
-for program in tar sleep; do
-    cp "$(command -v $program)" "$ROOT/bin/"
-    for library in $(ldd "$(command -v $program)" | grep -o '/[^ ]*'); do
-        mkdir -p "$ROOT${library%/*}"
-        cp -L "$library" "$ROOT$library"
-    done
-done
-make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
-"#;
-        let status = Command::new("bash")
-            .args(["-c", script])
-            .env("DIR", environment::dir())
-            .env("REPO", environment::repo())
-            .env("ROOT", root)
-            .env("ARCHIVE", &archive)
-            .status();
-        assert!(status.unwrap().success());
-        environment::cluster(&["load", &archive.display().to_string()]);
-    }
 
     /// The home directory of a reader with a clone, a key for SSH, and the pages' VM with the image of a server. It needs the server until
     /// the import is complete.
@@ -144,7 +117,6 @@ make_image docker.io/library/debian:13-slim "$ROOT" '[]' "$ARCHIVE"
     fn commands_of_all_pages_work_as_printed() {
         e2e(2, async |space| {
             let (home, _server) = home();
-            load_debian_image(home.path());
             let mut wrong = Vec::new();
             for page in pages() {
                 wait_until_ready(space).await;

@@ -10,7 +10,7 @@ use crate::apiserver::peerpods;
 use crate::apiserver::sip;
 use crate::apiserver::world::{World, root, server};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, PostParams};
 use serde_json::json;
 use std::path::Path;
@@ -75,6 +75,17 @@ async fn prepare(world: &World) {
             .await
             .unwrap();
     }
+    // A page reads the image of its container.
+    let rights = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let container =
+        json!({"name": "vm", "image": "localhost/vm-runner", "securityContext": rights});
+    let pod = json!({"metadata": {"name": "debian"}, "spec": {"containers": [container]}});
+    let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+    let pod = serde_json::from_value(pod).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
     let objects = world.kustomize("deploy/base");
     let mut deployment = objects
         .into_iter()
