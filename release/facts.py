@@ -103,6 +103,11 @@ def manifests(dist, registry, version):
     assert {it["kind"] for it in definitions} == {"CustomResourceDefinition"}
     assert not of_kind(namespaced + cluster, "Namespace")
     assert [it["kind"] for it in documents(dist / "debian.yaml")] == ["VirtualMachine"]
+    for name in ("monitoring", "monitoring-kube-prometheus-stack", "monitoring-kube-prometheus"):
+        kinds = {it["kind"] for it in documents(dist / f"{name}.yaml")}
+        assert {"ConfigMap", "PodMonitor", "PrometheusRule"} <= kinds <= {"ConfigMap", "PodMonitor", "PrometheusRule", "Role", "RoleBinding"}, kinds
+    assert [it["job_name"] for it in documents(dist / "prometheus-scrape.yaml")[0]["scrape_configs"]] == ["vm-operator", "vm-runner"]
+    assert [list(it) for it in documents(dist / "prometheus-rules.yaml")] == [["groups"]]
     for file in dist.glob("*.yaml"):
         assert "localhost/" not in file.read_text(), file
 

@@ -358,19 +358,6 @@ pub fn initial() -> Vec<Condition> {
         .into()
 }
 
-/// The condition of a VM that the operator has seen. A condition of [`initial`] gets the time of the VM's creation.
-#[must_use]
-pub fn seen(condition: &Condition, creation: Timestamp) -> Condition {
-    if condition.last_transition_time.0 != Timestamp::UNIX_EPOCH {
-        return condition.clone();
-    }
-    Condition {
-        last_transition_time: Time(creation),
-        message: "the VM has not run yet".to_owned(),
-        ..condition.clone()
-    }
-}
-
 /// A desired condition of a VM.
 pub type DesiredCondition = conditions::DesiredCondition<ConditionReason>;
 

@@ -266,12 +266,7 @@ pub fn operator_status(
         || present_notes.clone(),
         |notes| notes.iter().map(at).collect(),
     );
-    let same_notes = present_notes.len() == notes.len();
-    let conditions: Vec<Condition> = [at(&ready.wanted())]
-        .into_iter()
-        .chain(notes)
-        .chain(initial_conditions(vm, now))
-        .collect();
+    let conditions: Vec<Condition> = [at(&ready.wanted())].into_iter().chain(notes).collect();
     let same = present(vm).is_some_and(|status| {
         status.observed_generation == vm.metadata.generation
             && status.restarts.as_ref() == restarts
@@ -283,7 +278,7 @@ pub fn operator_status(
         .iter()
         .all(|wanted| find(present_conditions, &wanted.type_) == Some(wanted));
     // A condition that is left out of the body is removed.
-    if same && is_present && same_notes {
+    if same && is_present && present_notes.len() == conditions.len() - 1 {
         return None;
     }
     let status = json!({
@@ -295,19 +290,6 @@ pub fn operator_status(
         "conditions": conditions,
     });
     Some(apply_body(vm, without_nulls(status)))
-}
-
-/// The conditions that every VM has. The first write replaces the defaults of the definition. Each later write repeats the present
-/// conditions: without them, it would remove the fields that a runner of the Java VM-Operator has not changed since.
-fn initial_conditions(vm: &VirtualMachine, now: Timestamp) -> Vec<Condition> {
-    let creation = vm.metadata.creation_timestamp.as_ref();
-    let creation = creation.map_or(now, |time| time.0);
-    let present = present(vm).map(|status| status.conditions.as_slice());
-    conditions::INITIAL
-        .iter()
-        .filter_map(|type_| find(present.unwrap_or_default(), type_))
-        .map(|condition| conditions::seen(condition, creation))
-        .collect()
 }
 
 fn without_nulls(mut value: Value) -> Value {

@@ -100,7 +100,7 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
     server.api.put(
         VMS,
         json!({
-            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "spec": {"vm": machine}, "status": {"conditions": []},
+            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "spec": {"vm": machine}, "status": {},
             "metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1},
         }),
     );

@@ -53,7 +53,7 @@ fn put_vm(world: &World, state: &str, is_filled: bool) {
     let mut vm = world.api.get(VMS, "vm").unwrap();
     vm["metadata"] = json!({"name": "golden", "namespace": "ns", "uid": "golden", "generation": 1});
     vm["spec"]["vm"]["state"] = state.into();
-    vm["status"] = json!({"conditions": []});
+    vm["status"] = json!({});
     if is_filled {
         vm["spec"]["vm"]["disks"][0]["source"].take();
     }

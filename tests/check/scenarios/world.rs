@@ -68,7 +68,7 @@ impl World {
         let api = FakeApi::default();
         let metadata = json!({"name": "vm", "namespace": "ns", "uid": "vm-uid", "generation": 1});
         let (version, kind) = ("vmoperator.jdrupes.org/v1", "VirtualMachine");
-        api.put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": {"conditions": []}}));
+        api.put(VMS, json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec, "status": {}}));
         let world = Self {
             ctx: context(&api),
             api,
