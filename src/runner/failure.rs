@@ -62,10 +62,13 @@ impl Problem {
     }
 }
 
+/// Minus SIGKILL: the exit of a program that another process or the kernel has killed.
+pub const KILLED: i32 = -9;
+
 /// Describes the exit of a program, given its exit code or its negative signal.
 pub fn describe_exit(status: i32) -> String {
     match status {
-        -9 => "signal 9 (SIGKILL): another process has killed the program, or the pod has run out of memory"
+        KILLED => "signal 9 (SIGKILL): another process has killed the program, or the pod has run out of memory"
             .to_owned(),
         signal if signal < 0 => format!("signal {}", -signal),
         code => format!("exit code {code}"),

@@ -16,7 +16,7 @@
 //! | `config`, `spec`, `machine` | the file as it is read; checked values; all paths and defaults |
 //! | `qemu` | QEMU's arguments |
 //! | `taps`, `harden` | host networks for the guest; the rights that are dropped afterwards |
-//! | `kvm`, `cpu_model` | whether KVM runs a guest; CPU models that QEMU rejects |
+//! | `kvm`, `cpu_model`, `out_of_memory` | whether KVM runs a guest; CPU models that QEMU rejects; kills by the kernel |
 //! | `metrics` | metrics of QEMU and the kernel, for Prometheus |
 //! | `process` | QEMU as a child process |
 //! | `state`, `driver` | the state of the VM (pure); the only task that owns it |
@@ -55,6 +55,7 @@ mod kvm;
 mod live;
 mod machine;
 mod metrics;
+mod out_of_memory;
 mod process;
 mod qemu;
 mod qmp;

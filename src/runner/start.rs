@@ -32,7 +32,7 @@ use crate::runner::state::Phase;
 use crate::runner::status::{Identity, Observed};
 use crate::runner::taps;
 use crate::runner::watch::ConfigFiles;
-use crate::runner::{cpu_model, metrics, qemu, seed};
+use crate::runner::{cpu_model, metrics, out_of_memory, qemu, seed};
 use crate::sys::tap::Tap;
 use k8s_openapi::jiff::Timestamp;
 use std::io;
@@ -104,6 +104,7 @@ async fn follow_machine(machine: StartedMachine, process_start: Instant) -> RunE
         });
     }
     let outcome = cpu_model::explain(kvm::explain_end(outcome), &file, &vm.cpu_model);
+    let outcome = out_of_memory::explain(outcome, Path::new(out_of_memory::CGROUP_DIR));
     let outcome = spec::add_possible_causes(outcome, vm.hugepages);
     write_termination_message(&outcome.to_message());
     reporter.finish().await;

@@ -52,6 +52,9 @@ pub const RESOURCES_IN_SYNC: &str = "ResourcesInSync";
 pub const DISKS_IN_SYNC: &str = "DisksInSync";
 /// Condition: at most one disk of the VM has no name. Written by the operator while it is false, otherwise absent.
 pub const DISKS_NAMED: &str = "DisksNamed";
+/// Condition: the memory limit of the pod is at least the memory of guest and QEMU. Written by the operator while it is false,
+/// otherwise absent.
+pub const MEMORY_LIMIT_SUFFICIENT: &str = "MemoryLimitSufficient";
 /// Condition: a field of the VM has no effect. Written by the operator while it is true, otherwise absent.
 pub const IGNORED_FIELD: &str = "IgnoredField";
 /// Condition: the VM's Service of type `LoadBalancer` has the configured content. Written by the operator while it is false,
@@ -69,7 +72,7 @@ pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
 /// Additional conditions of the operator, which are absent while there is nothing to report.
-pub const ADDITIONAL: [&str; 8] = [
+pub const ADDITIONAL: [&str; 9] = [
     RESOURCES_IN_SYNC,
     DISKS_IN_SYNC,
     SERVICE_IN_SYNC,
@@ -78,6 +81,7 @@ pub const ADDITIONAL: [&str; 8] = [
     MEDIA_FETCHED,
     DATA_ACCESSIBLE,
     DISKS_NAMED,
+    MEMORY_LIMIT_SUFFICIENT,
 ];
 
 /// The conditions that every VM has from its creation. Clients of the Java VM-Operator rely on their presence.
@@ -283,6 +287,8 @@ condition_reasons! {
     Rejected: SERVICE_IN_SYNC, DISKS_IN_SYNC;
     /// Several disks have no name, so that their PVCs depend on their order; the message has the names that keep the PVCs.
     UnnamedDisks: DISKS_NAMED;
+    /// The guest and QEMU can use more memory than spec.resources.limits.memory, and the kernel then kills QEMU.
+    LimitTooLow: MEMORY_LIMIT_SUFFICIENT;
     /// Fields of the VM have no effect; the message names them.
     NoEffect: IGNORED_FIELD;
     /// Changes of fields take effect at the next start; the message names the fields.

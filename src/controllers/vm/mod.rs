@@ -295,12 +295,16 @@ async fn report_all(
         let ignored = diagnose::ignored::ignored(&observed.vm.spec);
         let data = report::data_not_accessible(observed, decision);
         let unnamed = diagnose::unnamed_disks::unnamed_disks(&observed.vm);
+        let pod = plan.as_ref().ok().map(|plan| &plan.pod);
+        let limit =
+            pod.and_then(|pod| diagnose::memory_limit::too_low(&pod.resources, pod.needed_memory));
         let all = conditions
             .iter()
             .cloned()
             .chain(ignored)
             .chain(data)
-            .chain(unnamed);
+            .chain(unnamed)
+            .chain(limit);
         all.collect::<Vec<_>>()
     });
     let created = *decision == Decision::Create && applied.is_ok();

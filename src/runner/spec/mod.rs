@@ -12,7 +12,7 @@ use crate::api::runner::config::{DriveConfig, DriveType, RunnerConfig, VmConfig}
 use crate::api::runner::outcome::{EndReason, Outcome};
 use crate::api::vm::CPUS_MAX;
 pub use crate::api::vm::{Firmware, PageSize};
-use crate::runner::failure::Invalid;
+use crate::runner::failure::{Invalid, KILLED};
 use std::path::PathBuf;
 use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
@@ -201,9 +201,9 @@ const BUS_ERROR: i32 = -7;
 /// Adds the fields that may be the cause to the outcome of a QEMU that did not start.
 pub fn add_possible_causes(outcome: Outcome, hugepages: Option<PageSize>) -> Outcome {
     let fields = match (outcome.reason, outcome.qemu_exit) {
-        (EndReason::StartFailed, Some(_)) => {
-            "a possible cause is a value of vm.cpuModel, vm.maximumRam, vm.hugepages or vm.network[].device that QEMU or the \
-             node does not support"
+        (EndReason::StartFailed, Some(exit)) if exit != KILLED => {
+            "a possible cause is a value of vm.maximumRam, vm.hugepages or vm.network[].device that QEMU or the node does not \
+             support"
         }
         (EndReason::QemuCrashed, Some(BUS_ERROR)) if hugepages.is_some() => {
             "a possible cause is that the pod has fewer huge pages than vm.maximumRam needs. Set the same, larger amount of \

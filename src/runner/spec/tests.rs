@@ -294,11 +294,12 @@ fn a_qemu_that_does_not_start_is_reported_with_the_fields_that_only_it_can_check
     let huge = Some(PageSize::Large);
     assert!(
         reported(EndReason::StartFailed, Some(1), None)
-            .starts_with("QEMU: no; a possible cause is a value of vm.cpuModel")
+            .starts_with("QEMU: no; a possible cause is a value of vm.maximumRam")
     );
     assert!(reported(EndReason::QemuCrashed, Some(-7), huge).contains("fewer huge pages"));
     for (reason, exit, pages) in [
         (EndReason::StartFailed, None, huge),
+        (EndReason::StartFailed, Some(-9), huge),
         (EndReason::QemuCrashed, Some(-7), None),
         (EndReason::QemuCrashed, Some(-11), huge),
     ] {

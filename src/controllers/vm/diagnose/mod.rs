@@ -9,6 +9,7 @@
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
+//! | [`memory_limit`] | (pure) a memory limit that guest and QEMU can exceed |
 //! | [`unnamed_disks`] | (pure) disks without a name: the position of such a disk selects its PVC |
 //! | [`warnings`] | (client) events about a pod that does not start |
 
@@ -16,6 +17,7 @@ mod claims;
 mod ending;
 pub mod ignored;
 pub mod media;
+pub mod memory_limit;
 mod running;
 mod scheduling;
 mod starting;

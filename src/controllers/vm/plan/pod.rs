@@ -24,6 +24,8 @@ pub struct PodPlan {
     pub pull_secrets: Option<Vec<LocalObjectReference>>,
     /// CPU, memory, huge pages and devices.
     pub resources: ResourceRequirements,
+    /// Memory of guest and QEMU, without huge pages.
+    pub needed_memory: Bytes,
     /// Rights beyond Pod Security `restricted`.
     pub rights: Rights,
     /// Selection of the node, and priority.
@@ -60,6 +62,7 @@ impl PodPlan {
                 .clone()
                 .or_else(|| settings.pod_defaults.image_pull_secrets.clone()),
             resources: with_hugepages(resources, &spec.vm, sizes.maximum_ram),
+            needed_memory: Bytes(guest_ram(&spec.vm, sizes).0 + reserve(&spec.vm, sizes).0),
             rights,
             placement,
             labels: spec.pod_labels.clone().unwrap_or_default(),
@@ -274,14 +277,8 @@ fn resources(
     }
     let cpus = sizes.current_cpus;
     let millicpus = (f64::from(cpus) * 1000.0 / settings.cpu_overcommit).ceil() as u64;
-    // Huge pages are a resource of their own.
-    let guest_ram = match hugepages(&vm.spec.vm) {
-        Some(_) => Bytes(0),
-        None => sizes.current_ram.unwrap_or(sizes.maximum_ram),
-    };
-    let has_display = vm.spec.vm.display.spice.is_some();
-    let memory = (guest_ram.0 as f64 / settings.ram_overcommit).floor() as u64;
-    let memory = memory.saturating_add(overhead(cpus, sizes.maximum_ram, has_display).0);
+    let memory = (guest_ram(&vm.spec.vm, sizes).0 as f64 / settings.ram_overcommit).floor() as u64;
+    let memory = memory.saturating_add(reserve(&vm.spec.vm, sizes).0);
     let requests = [
         ("cpu", format!("{millicpus}m")),
         ("memory", memory.to_string()),
@@ -293,6 +290,19 @@ fn resources(
         requests: Some(requests),
         ..ResourceRequirements::default()
     }
+}
+
+/// The guest's memory, without huge pages, which are a resource of their own.
+fn guest_ram(machine: &Machine, sizes: &Sizes) -> Bytes {
+    match hugepages(machine) {
+        Some(_) => Bytes(0),
+        None => sizes.current_ram.unwrap_or(sizes.maximum_ram),
+    }
+}
+
+fn reserve(machine: &Machine, sizes: &Sizes) -> Bytes {
+    let has_display = machine.display.spice.is_some();
+    overhead(sizes.current_cpus, sizes.maximum_ram, has_display)
 }
 
 /// Memory of the pod in addition to the guest's: 76 MiB, 1 MiB for each CPU, 28 MiB for a display, and 1/512 of the maximum

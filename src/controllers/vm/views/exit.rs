@@ -2,6 +2,7 @@
 //!
 //! | pod | reason |
 //! |---|---|
+//! | QEMU was killed, and the kubelet reports `OOMKilled` | `OOMKilled` with the runner's message |
 //! | a termination message of the runner, unless it is `Stopped` and another row of this table names a cause | the reason in the message |
 //! | condition `DisruptionTarget` | `Preempted`, `Evicted`, `NodeLost` |
 //! | status reason `Terminated` or `NodeShutdown` | `NodeShutdown`: the node was shut down gracefully |
@@ -45,8 +46,15 @@ impl End {
         let is_stopped = outcome
             .as_ref()
             .is_none_or(|outcome| outcome.reason == EndReason::Stopped);
+        let has_oom_kill = terminated.is_some_and(|t| t.reason.as_deref() == Some(OOM_KILLED));
         let (reason, message) = match (&outcome, stopped_by_cluster(pod).filter(|_| is_stopped)) {
             (_, Some(end)) => end,
+            // The kernel has killed QEMU, but not the runner.
+            (Some(outcome), None)
+                if has_oom_kill && !is_stopped && outcome.qemu_exit == Some(SIGKILL_STATUS) =>
+            {
+                (OOM_KILLED.to_owned(), outcome.message.clone())
+            }
             (Some(outcome), None) => (
                 <&str>::from(outcome.reason).to_owned(),
                 outcome.message.clone(),
@@ -79,6 +87,11 @@ impl End {
         }
     }
 }
+
+/// The kubelet's reason of a container in which the kernel has killed a process for lack of memory.
+const OOM_KILLED: &str = "OOMKilled";
+/// The exit status of a QEMU that was killed.
+const SIGKILL_STATUS: i32 = -9;
 
 /// Reason and message of a pod that the cluster has stopped, not the VM and not the operator.
 pub fn stopped_by_cluster(pod: &PodView) -> Option<(String, String)> {
@@ -126,7 +139,7 @@ fn without_outcome(pod: &PodView, terminated: &TerminatedView) -> (String, Strin
         }
         Some(reason) if !matches!(reason, "Error" | "Completed") => {
             let default = match reason {
-                "OOMKilled" => {
+                OOM_KILLED => {
                     "the kernel killed a process of the pod because the pod ran out of memory; raise the memory limit in \
                      spec.resources of the VM, or remove spec.resources"
                 }
@@ -272,6 +285,14 @@ mod tests {
             ),
             ("QemuCrashed", "signal 9")
         );
+        let killed = r#"{"reason":"StartFailed","message":"limit","qemuExit":-9}"#;
+        let mut status = ended(killed, 5);
+        assert_eq!(end(status.clone()).reason, "StartFailed");
+        status["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled".into();
+        let End {
+            reason, message, ..
+        } = end(status);
+        assert_eq!((&*reason, &*message), ("OOMKilled", "limit"));
         let disk = r#"{"reason":"DiskInUse","message":"/dev/system-disk is in use"}"#;
         assert_eq!(end(ended(disk, 5)).reason, "DiskInUse");
     }

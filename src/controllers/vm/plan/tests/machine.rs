@@ -1,6 +1,7 @@
 //! CPUs and memory.
 
 use super::*;
+use crate::controllers::vm::diagnose::memory_limit::too_low;
 
 #[test]
 fn b12_a_topology_gives_the_maximum_of_cpus() {
@@ -78,6 +79,23 @@ fn b43_requests_follow_the_current_size_and_leave_room_for_qemu() {
     assert_eq!(
         requests(machine)["memory"].0,
         ((4096u64 + 76 + 3 + 16 + 28) << 20).to_string()
+    );
+}
+
+#[test]
+fn memory_limit_below_guest_and_reserve_is_reported() {
+    let message = |limit: &str| {
+        let mut vm = vm(json!({"maximumRam": "1Gi", "display": {}}));
+        vm.spec.resources = serde_json::from_value(json!({"limits": {"memory": limit}})).unwrap();
+        let plan = plan(&alone(vm), &settings::Reconciler::default()).unwrap();
+        too_low(&plan.pod.resources, plan.pod.needed_memory).map(|condition| condition.message)
+    };
+    // 1 GiB, and 76 MiB + 1 MiB + 1 GiB / 512.
+    assert_eq!(message("1103Mi"), None);
+    let message = message("24Mi").unwrap();
+    assert!(
+        message.contains("is 24Mi, but the guest and QEMU need up to 1103Mi"),
+        "{message}"
     );
 }
 
