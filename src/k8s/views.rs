@@ -191,6 +191,8 @@ pub struct ClaimSpecView {
     /// `Block` or `Filesystem`.
     pub volume_mode: Option<String>,
     pub volume_attributes_class_name: Option<String>,
+    /// The PersistentVolume. Kubernetes sets it in a bound PVC.
+    pub volume_name: Option<Box<str>>,
     pub resources: ClaimResourcesView,
 }
 

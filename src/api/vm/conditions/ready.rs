@@ -111,7 +111,7 @@ pub enum ReadyReason {
     Unschedulable,
     /// A PVC has not been bound to a volume within 10 s.
     #[strum(
-        detailed_message = "pod condition `PodScheduled` and the PVC's phase",
+        detailed_message = "pod condition `PodScheduled`, the PVC's phase, and its warning events",
         message = "provide a PersistentVolume that matches the PVC (see kubectl describe pvc {}). Or correct the storage class, \
             selector, size or volume mode of the VM's disk. For the PVC vmop-image-repository, correct imageRepository in the operator's \
             ConfigMap. After a change of the VM or the ConfigMap, delete the PVC if its phase is still Pending; the operator \

@@ -31,9 +31,10 @@ pub(super) fn explain(
             &claim,
         );
     }
+    let warning = |claim: &ClaimView| observed.warnings.get(claim.metadata.uid.as_ref()?);
     let warnings = unbound
         .iter()
-        .filter_map(|claim| Some((claim, observed.warnings.get(claim.metadata.uid.as_ref()?)?)));
+        .filter_map(|claim| Some((claim, warning(claim)?)));
     if let Some((claim, warning)) = warnings
         .into_iter()
         .find(|(_, warning)| warning.reason == "ProvisioningFailed")
@@ -50,13 +51,19 @@ pub(super) fn explain(
             Diagnosis::documented(Reason::ProvisioningFailed, &problem, &name),
         );
     }
-    // A class often provides a volume only after the pod has a node; without a class, the volume must exist.
-    if let Some(claim) = unbound
-        .iter()
-        .min_by_key(|claim| claim.spec.storage_class_name.as_deref() != Some(""))
-    {
+    // A class often provides a volume only after the pod has a node. A volume that a PVC names, or that has no class, must exist.
+    let order = |claim: &&&ClaimView| {
+        let has_class = claim.spec.storage_class_name.as_deref() != Some("");
+        let names_volume = claim.spec.volume_name.is_some();
+        (warning(claim).is_none(), !names_volume, has_class)
+    };
+    if let Some(claim) = unbound.iter().min_by_key(order) {
         let name = name(claim);
-        let problem = format!("PVC {name:?} has no volume yet ({message})");
+        let cause = warning(claim).map_or(message, |warning| warning.note.as_str());
+        let problem = format!("PVC {name:?} has no volume yet ({cause})");
+        if let Some(volume) = &claim.spec.volume_name {
+            return named_volume(&name, volume, pod, problem);
+        }
         if claim.spec.storage_class_name.as_deref() == Some("") {
             return missing_volume(&name, pod, problem);
         }
@@ -126,6 +133,17 @@ fn missing_volume(claim: &str, pod: &PodView, problem: String) -> Diagnosis {
     let next_step = format!(
         "create a PersistentVolume that has no storage class and matches the size, access modes, volume mode and selector of the \
          PVC (see kubectl get pvc {claim} -o yaml). Or use an existing storage class: set {setting}"
+    );
+    Diagnosis::new(Reason::ClaimPending, problem, next_step)
+}
+
+/// A PVC that names its volume gets no other one.
+fn named_volume(claim: &str, volume: &str, pod: &PodView, problem: String) -> Diagnosis {
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    let next_step = format!(
+        "look at PersistentVolume {volume:?} (kubectl get pv {volume}). If another PVC has the volume, or if the volume does not exist, \
+         correct volumeName in the disk's volumeClaimTemplate.spec. Then run kubectl delete pvc {claim} and kubectl delete pod {pod}; the \
+         operator creates both again"
     );
     Diagnosis::new(Reason::ClaimPending, problem, next_step)
 }

@@ -148,7 +148,13 @@ impl Plan {
             problem.reason,
             Reason::ClaimPending | Reason::ProvisioningFailed
         );
-        let Some(claim) = self.outdated_claims.first().filter(|_| is_about_claims) else {
+        let is_named = |claim: &&OutdatedClaim| {
+            let name = format!("PVC {:?}", claim.name);
+            problem.problem.contains(&name)
+        };
+        let outdated = self.outdated_claims.iter().find(is_named);
+        let outdated = outdated.or(self.outdated_claims.first());
+        let Some(claim) = outdated.filter(|_| is_about_claims) else {
             return problem;
         };
         let (outdated, next_step) = claim.message(&self.namespace);

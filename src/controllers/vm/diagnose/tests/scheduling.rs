@@ -145,6 +145,22 @@ fn claim_without_a_volume_is_named_and_only_an_empty_one_may_be_deleted() {
 }
 
 #[test]
+fn claim_that_waits_for_its_named_volume_is_explained_with_its_event() {
+    let mut observed = unschedulable_for(10, UNBOUND);
+    for (name, volume) in [("vm-data-disk", None), ("vm-system-disk", Some("pv1"))] {
+        let spec = json!({"storageClassName": "fast", "volumeName": volume});
+        let claim = json!({"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Pending"}});
+        let claim = serde_json::from_value(claim).unwrap();
+        observed.claims.insert(name.to_owned(), Arc::new(claim));
+    }
+    let words = ["PVC \"vm-system-disk\"", "kubectl get pv pv1"];
+    is_explained(&observed, Reason::ClaimPending, &words);
+    let note = "volume \"pv1\" already bound to a different claim.";
+    let observed = warned(observed, "vm-system-disk", "FailedBinding", note);
+    is_explained(&observed, Reason::ClaimPending, &[words[0], note]);
+}
+
+#[test]
 fn claim_that_does_not_fit_its_class_is_explained_with_the_setting() {
     let with = |name: &str, spec: Value| {
         let mut observed = with_claim(unschedulable_for(10, UNBOUND), name, "nfs", "Pending");
