@@ -166,7 +166,7 @@ def controller_values(path):
 def host_namespaces(path):
     """Roles in the namespaces with hosts of SIPClusters, for the account of the controller."""
     objects = documents(path)
-    (role,) = [it for it in of_kind(objects, "Role") if it["metadata"]["namespace"] == "racks"]
+    (role,) = [it for it in of_kind(objects, "Role") if it["metadata"].get("namespace") == "racks"]
     assert [it["verbs"] for it in role["rules"]] == [["list", "watch", "get", "patch"], ["list", "watch"]], role["rules"]
     subjects = [it["subjects"][0]["namespace"] for it in of_kind(objects, "RoleBinding")]
     assert subjects == ["tenants"] * 2, subjects

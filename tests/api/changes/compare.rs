@@ -130,6 +130,7 @@ fn named(message: &str) -> BTreeSet<String> {
 
 /// The fields in which the two pods were started differently.
 fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
+    let removed = &resources(found) - &resources(made);
     let [made, found] = [made, found].map(|rest| {
         let hashes = rest.objects.get("Pod").and_then(|pod| {
             pod["metadata"]["annotations"][names::ANNOTATION_STARTED_WITH].as_str()
@@ -139,10 +140,27 @@ fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
             .unwrap_or_default();
         hashes
     });
-    made.iter()
-        .filter(|(field, hash)| found.get(*field) != Some(hash))
-        .map(|(field, _)| field.clone())
-        .collect()
+    let hashed = made.iter();
+    let hashed = hashed.filter(|(field, hash)| found.get(*field) != Some(hash));
+    let hashed = hashed.map(|(field, _)| field.clone());
+    hashed.chain(removed).collect()
+}
+
+/// The requests and limits of CPU and memory that the pod was resized with. A resize removes none.
+fn resources(rest: &Rest) -> BTreeSet<String> {
+    let pod = rest.objects.get("Pod");
+    let resources =
+        pod.and_then(|pod| pod["metadata"]["annotations"][names::ANNOTATION_RESOURCES].as_str());
+    let resources: Value =
+        resources.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
+    let all = ["requests", "limits"].into_iter().flat_map(|part| {
+        let present = ["cpu", "memory"].into_iter();
+        let present = present.filter(|name| !resources[part][name].is_null());
+        present
+            .map(move |name| format!("spec.resources.{part}.{name}"))
+            .collect::<Vec<_>>()
+    });
+    all.collect()
 }
 
 /// Whether an existing PVC has another volume mode than the created one. The mode is immutable.
