@@ -159,10 +159,21 @@ fn take_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async { drop(run.cluster.make(&run.namespace, "ConfigMap", taken).await) }.boxed()
 }
 
+/// Deletes the ConfigMap with the name of a child. The controller tries again after one to two minutes, longer than a run counts as ended.
 fn free_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     let config_maps = run.cluster.api("ConfigMap", Some(&run.namespace));
-    let params = DeleteParams::default();
-    async move { drop(config_maps.delete(FOREIGN, &params).await.unwrap()) }.boxed()
+    async move {
+        let params = DeleteParams::default();
+        drop(config_maps.delete(FOREIGN, &params).await.unwrap());
+        run.until(|run| {
+            let sip = run.cluster.get(&run.namespace, "SIPCluster", "tenant");
+            let reason = crate::final_state::ready(sip.as_ref());
+            let fails = reason == "InfraServiceFailure";
+            fails.then(|| "the cluster still reports the name".to_owned())
+        })
+        .await
+    }
+    .boxed()
 }
 
 /// Makes the kind `BareMetalHost` unknown, and creates a ConfigMap with a template of the Airship SIP operator.
