@@ -136,15 +136,21 @@ jump() {
 
 # open_jump_host: its private keys for the hosts are in the Secret tenant-node-keys, which make_sip_hosts has created. Its public key is in a Secret, so the first connection can be verified
 open_jump_host() {
-    local folder=$LOGS/sip key node
+    local folder=$LOGS/sip key node from
     node=$(node_address)
     key=$(<"$folder/user.pub")
     say "\$ sed 's|<SSH-PUBLIC-KEY>|$key|' examples/sip-jump-host.yaml | kubectl apply -n $NAMESPACE -f -"
     sed "s|<SSH-PUBLIC-KEY>|$key|" "$REPO/examples/sip-jump-host.yaml" | kubectl apply --namespace "$NAMESPACE" --filename -
     await_sip 2
+    from=$SECONDS
     kubectl get secret "jumphost-$SIP-host-key" --namespace "$NAMESPACE" --output 'jsonpath={.data.ssh_host_ed25519_key\.pub}' |
         base64 --decode | sed "s|^|[$node]:30022 |" >"$folder/known_hosts"
     printf '%s\n' "UserKnownHostsFile $folder/known_hosts" 'StrictHostKeyChecking yes' 'IdentitiesOnly yes' >"$folder/ssh_config"
+    # The node learns of a new pod a moment later.
+    until { : >"/dev/tcp/$node/30022"; } 2>/dev/null; do
+        ((SECONDS - from < 30)) || die "nothing answers at the node port of the jump host"
+        sleep 0.5
+    done
 }
 
 # admit_colleague: waits until a second key opens the same pod
