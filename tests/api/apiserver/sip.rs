@@ -123,19 +123,22 @@ where
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBFqvy0wEdKmEkGkXwLFKKzZhbZSFmqvDyTDEAyMbcdx";
 
+/// A service with further fields.
+fn extended(service: &Value, own: Value) -> Value {
+    let mut service = service.clone();
+    service
+        .as_object_mut()
+        .unwrap()
+        .extend(own.as_object().unwrap().clone());
+    service
+}
+
 /// A cluster with each field of the original definition.
 fn full(name: &str) -> Value {
     let service = json!({
         "image": "haproxy:2.3.2", "nodeLabels": {"kubernetes.io/os": "linux"}, "nodeInterfaceId": "oam-ipv4", "clusterIP": "10.0.0.1",
     });
-    let with = |own: Value| {
-        let mut service = service.clone();
-        service
-            .as_object_mut()
-            .unwrap()
-            .extend(own.as_object().unwrap().clone());
-        service
-    };
+    let with = |own| extended(&service, own);
     json!({
         "apiVersion": "airship.airshipit.org/v1", "kind": "SIPCluster",
         "metadata": {"name": name, "finalizers": ["sip.airship.airshipit.org/finalizer"]},

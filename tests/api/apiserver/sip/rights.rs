@@ -1,12 +1,12 @@
 //! The permissions of `deploy/sip` are exactly those that the controller and its leader election use.
 
-use super::{change, create_host, install, with_layer};
+use super::{change, create_host, extended, install, with_layer};
 use crate::apiserver::world::{World, eventually};
 use http::Response;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use support::rights::{Right, complaints, granted, right_of};
@@ -97,14 +97,7 @@ async fn permissions_of_the_controller_are_those_that_it_uses() {
     let controller = operate(Cluster::new(client, MANAGER), &world.namespace);
 
     let service = json!({"image": "", "nodePort": 0, "nodeInterfaceId": "oam-ipv4"});
-    let with = |own: Value| {
-        let mut service = service.clone();
-        service
-            .as_object_mut()
-            .unwrap()
-            .extend(own.as_object().unwrap().clone());
-        json!([service])
-    };
+    let with = |own| json!([extended(&service, own)]);
     let spec = json!({
         "nodes": {"ControlPlane": {"count": {"active": 2}}},
         "services": {

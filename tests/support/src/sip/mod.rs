@@ -159,6 +159,12 @@ fn take_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async { drop(run.cluster.make(&run.namespace, "ConfigMap", taken).await) }.boxed()
 }
 
+/// The reason of the cluster's condition `Ready`.
+fn reason(run: &Run) -> String {
+    let sip = run.cluster.get(&run.namespace, "SIPCluster", "tenant");
+    crate::final_state::ready(sip.as_ref())
+}
+
 /// Deletes the ConfigMap with the name of a child. The controller tries again after one to two minutes, longer than a run counts as ended.
 fn free_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     let config_maps = run.cluster.api("ConfigMap", Some(&run.namespace));
@@ -166,9 +172,7 @@ fn free_name<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
         let params = DeleteParams::default();
         drop(config_maps.delete(FOREIGN, &params).await.unwrap());
         run.until(|run| {
-            let sip = run.cluster.get(&run.namespace, "SIPCluster", "tenant");
-            let reason = crate::final_state::ready(sip.as_ref());
-            let fails = reason == "InfraServiceFailure";
+            let fails = reason(run) == "InfraServiceFailure";
             fails.then(|| "the cluster still reports the name".to_owned())
         })
         .await
@@ -195,8 +199,7 @@ fn hide_hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 fn show_hosts<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
     async {
         run.until(|run| {
-            let sip = run.cluster.get(&run.namespace, "SIPCluster", "tenant");
-            let reason = crate::final_state::ready(sip.as_ref());
+            let reason = reason(run);
             let is_missing = reason == "BareMetalHostKindMissing";
             (!is_missing).then(|| format!("the missing kind is not reported: {reason}"))
         })
