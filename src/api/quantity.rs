@@ -170,6 +170,12 @@ pub fn same_amount(a: &str, b: &str) -> bool {
     a == b || billionths(a).is_some_and(|amount| billionths(b) == Some(amount))
 }
 
+/// Whether the first Kubernetes quantity is more than the second one. False for texts that are not quantities.
+#[must_use]
+pub fn is_more(a: &str, b: &str) -> bool {
+    billionths(a).zip(billionths(b)).is_some_and(|(a, b)| a > b)
+}
+
 /// The amount in billionths, to which Kubernetes rounds up.
 fn billionths(text: &str) -> Option<u128> {
     let text = text.strip_prefix('+').unwrap_or(text);

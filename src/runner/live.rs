@@ -11,6 +11,7 @@ mod memory;
 mod password;
 
 pub use media::CdDrive;
+pub use memory::{is_at_target, problem as memory_problem};
 pub use password::PasswordRequest;
 
 use crate::runner::desired::DesiredState;

@@ -526,7 +526,10 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         login_wanted: spec.live.logged_in_user.clone(),
         desktop: Desktop::default(),
         cpu_problem: None,
-        memory_problem: None,
+        memory_problem: spec
+            .live
+            .ram
+            .and_then(|target| live::memory_problem(spec.ram.0, target, false)),
         stalled: None,
         disk_error: None,
         media: (!spec.cds.is_empty()).then_some(None),

@@ -23,10 +23,12 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
     configure(2, json!({"maximumCpus": 4, "currentCpus": 2}));
     let confirmed = |generation: i64| {
         let last = api.statuses().pop()?;
-        (condition(&last, "Running")["observedGeneration"] == generation).then_some(last)
+        // The guest agent reports an added CPU later than QEMU.
+        let is_confirmed = condition(&last, "Running")["observedGeneration"] == generation
+            && last["status"]["cpus"] == 2;
+        is_confirmed.then_some(last)
     };
-    let status = vm.until("generation 2", || confirmed(2));
-    assert_eq!(status["status"]["cpus"], 2);
+    vm.until("generation 2", || confirmed(2));
     console.type_line("sh until [ $(grep -c ^processor /proc/cpuinfo) = 2 ]; do sleep 0.2; done");
     console.type_line("cpus");
     console.wait("TINY cpus 2");
@@ -46,13 +48,7 @@ fn b34_cpus_follow_the_configuration_and_a_bad_one_changes_nothing() {
     assert_eq!(condition(&status, "Running")["observedGeneration"], 2);
     configure(4, json!({"maximumCpus": 4, "currentCpus": 8}));
     let status = vm.until("generation 4", || confirmed(4));
-    assert_eq!(
-        (
-            &status["status"]["cpus"],
-            &condition(&status, "CpusInSync")["status"]
-        ),
-        (&json!(2), &json!("False"))
-    );
+    assert_eq!(condition(&status, "CpusInSync")["status"], "False");
     assert_eq!(condition(&status, "ConfigInSync")["status"], "True");
 }
 

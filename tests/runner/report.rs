@@ -58,8 +58,9 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
         .iter()
         .map(|status| status["status"]["cpus"].clone())
         .collect();
+    // The guest uses an added CPU later than QEMU has it.
     assert!(
-        generations.len() <= 2 && generations.last() == Some(&json!(3)),
+        generations.len() <= 4 && generations.last() == Some(&json!(3)),
         "{generations:?}"
     );
     vm.signal("-TERM");

@@ -216,7 +216,7 @@ condition_reasons! {
     GuestPaused: CPUS_IN_SYNC;
     /// The guest does not release a CPU; the message contains the guest's reason.
     RefusedByGuest: CPUS_IN_SYNC;
-    /// The guest or the CD drive has not applied the change; the message names the cause.
+    /// The guest or the CD drive has not applied the change yet; the message names the cause.
     NotFollowed: CPUS_IN_SYNC, MEMORY_IN_SYNC, MEDIA_READY;
 
     /// The running VM has the values of its configuration file.

@@ -39,6 +39,11 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
+    /// The memory that the balloon leaves to the guest.
+    pub fn balloon_target(&self) -> Bytes {
+        self.live.ram.unwrap_or(self.ram)
+    }
+
     /// Sets the minimum sizes of the disks, in their order. An entry without a value leaves its
     /// disk unchanged. Disks never shrink.
     pub fn set_disk_sizes(&mut self, sizes: &[Option<Bytes>]) {

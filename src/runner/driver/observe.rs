@@ -3,7 +3,7 @@
 use crate::api::quantity::Bytes;
 use crate::runner::agent::vmop;
 use crate::runner::driver::{Driver, TaskResult};
-use crate::runner::live::Progress;
+use crate::runner::live::{Progress, is_at_target};
 use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, QmpEvent, QmpSignal};
 use crate::runner::signals::ShutdownSignal;
@@ -129,7 +129,7 @@ impl Driver {
                 let _ = self.desktop.send(vmop::Input::Closed);
             }
             QmpEvent::Channel { .. } => {}
-            QmpEvent::Balloon { actual } => self.observed.ram = Bytes(actual),
+            QmpEvent::Balloon { actual } => self.balloon_moved(actual),
             QmpEvent::ConsoleConnected { host, port } => {
                 self.reporter
                     .announce(Announcement::ConsoleConnected(host.clone()));
@@ -171,6 +171,15 @@ impl Driver {
         self.reporter.publish(&self.observed);
     }
 
+    fn balloon_moved(&mut self, actual: u64) {
+        self.observed.ram = Bytes(actual);
+        let target = self.desired_state.borrow().balloon_target();
+        // The condition follows at once, not at the next check.
+        if is_at_target(actual, target) {
+            self.observed.memory_problem = None;
+        }
+    }
+
     /// Stores the result of a change to the running VM.
     pub(super) fn handle_progress(&mut self, progress: Progress) {
         match progress {
@@ -182,7 +191,9 @@ impl Driver {
                     tracing::warn!("the guest has {count} CPUs: {}", problem.message);
                 }
                 if count != self.observed.cpus {
-                    self.observed.guest_cpus = None;
+                    // The guest has released removed CPUs. It uses added ones later, and its agent reports them.
+                    let used = self.observed.guest_cpus;
+                    self.observed.guest_cpus = used.map(|used| used.min(count));
                     self.present_cpus.send_replace(count);
                 }
                 self.observed.cpus = count;
@@ -193,7 +204,7 @@ impl Driver {
                     .as_ref()
                     .filter(|_| problem != self.observed.memory_problem)
                 {
-                    tracing::warn!("{problem}");
+                    tracing::info!("{problem}");
                 }
                 self.observed.ram = Bytes(actual);
                 self.observed.memory_problem = problem;

@@ -63,22 +63,29 @@ impl LiveUpdater {
 /// The balloon's target and its command. None if the target equals the whole memory or the previous
 /// request.
 fn command(desired: &DesiredState, requested: Option<Bytes>) -> Option<(Bytes, Command)> {
-    let target = desired.live.ram.unwrap_or(desired.ram);
+    let target = desired.balloon_target();
     (target != requested.unwrap_or(desired.ram)).then(|| (target, Command::balloon(target.0)))
 }
 
 /// Whether the balloon is at its target, with a tolerance of 1 MiB.
-fn is_at_target(actual: u64, target: Bytes) -> bool {
+pub fn is_at_target(actual: u64, target: Bytes) -> bool {
     actual.abs_diff(target.0) < 1 << 20
 }
 
-/// The reason why the guest is not at its target after the timeout.
-fn problem(actual: u64, target: Bytes, is_overdue: bool) -> Option<String> {
-    (is_overdue && !is_at_target(actual, target)).then(|| {
-        let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
-        format!("the guest has {has} of memory instead of {wanted} (spec.vm.currentRam). If the guest has no virtio-balloon \
-            driver, install the driver. If the guest has too much memory although it has the driver, free memory in the guest")
-    })
+/// The reason why the guest is not at its target. Before the timeout, it does not contain the memory of the guest, because each step
+/// of the balloon would change the condition.
+pub fn problem(actual: u64, target: Bytes, is_overdue: bool) -> Option<String> {
+    let (has, wanted) = (Bytes(actual).to_quantity(), target.to_quantity());
+    match (is_at_target(actual, target), is_overdue) {
+        (true, _) => None,
+        (false, false) => Some(format!(
+            "the balloon driver in the guest has not reached {wanted} of memory (spec.vm.currentRam) yet"
+        )),
+        (false, true) => Some(format!(
+            "the guest has {has} of memory instead of {wanted} (spec.vm.currentRam). If the guest has no virtio-balloon \
+             driver, install the driver. If the guest has too much memory although it has the driver, free memory in the guest"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -88,7 +95,9 @@ mod tests {
 
     #[test]
     fn b39_a_guest_that_does_not_follow_is_told_once_it_had_time() {
-        assert_eq!(problem(1 << 30, Bytes(1 << 29), false), None);
+        assert_eq!(problem(1 << 29, Bytes(1 << 29), true), None);
+        let early = problem(1 << 30, Bytes(1 << 29), false).unwrap();
+        assert!(early.contains("not reached 512Mi"), "{early}");
         let problem = problem(1 << 30, Bytes(1 << 29), true).unwrap();
         assert!(
             problem.contains("has 1Gi of memory instead of 512Mi"),

@@ -140,11 +140,12 @@ impl Observed {
         }
     }
 
-    /// The guest does not use all CPUs that QEMU has.
+    /// The guest does not use all CPUs that QEMU has, or its agent has not reported added CPUs yet.
     fn unused_cpus(&self) -> Option<Problem> {
         let (used, present) = (self.guest_cpus?, self.cpus);
         let message = format!(
-            "the guest uses only {used} of its {present} CPUs; enable the other CPUs in the guest, or restart the VM"
+            "the guest uses only {used} of its {present} CPUs, as its agent reports. If this does not change within a minute, \
+             enable the other CPUs in the guest, or restart the VM"
         );
         (used != present).then(|| Problem::new(ConditionReason::NotFollowed, message))
     }

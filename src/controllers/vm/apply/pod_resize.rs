@@ -2,13 +2,17 @@
 //!
 //! The pod's annotation records the resources that were requested last, so that changes by other programs are kept. The
 //! VM's condition records a rejection. A rejected resize is retried when the VM changes, and after a delay.
+//!
+//! A request falls after the guest has released the CPUs or the memory. Before, the scheduler could give them to another pod.
 
+use crate::api::VirtualMachine;
 use crate::api::conditions::find;
-use crate::api::quantity::same_amount;
+use crate::api::quantity::{Bytes, is_more, same_amount};
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::plan::sizes;
 use crate::controllers::vm::pod::resources::{Amounts, recorded, with_removed};
 use crate::k8s::error::Error;
 use crate::k8s::rejection::RETRY_TEXT;
@@ -33,7 +37,7 @@ pub(super) async fn apply(
     let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
         return Ok((None, None));
     };
-    let resources = with_removed(&last, &resources);
+    let resources = with_removed(&last, &until_released(&observed.vm, &last, resources));
     let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     if resources == last {
         ctx.states.accepted(&vm, conditions::RESOURCES_IN_SYNC);
@@ -67,6 +71,36 @@ pub(super) async fn apply(
         }
         Err(error) => Err(error),
     }
+}
+
+/// The desired resources, with the larger requests of the last resize while the guest still has the CPUs or the memory. Amounts in
+/// `spec.resources` do not depend on the guest.
+fn until_released(
+    vm: &VirtualMachine,
+    last: &ResourceRequirements,
+    mut desired: ResourceRequirements,
+) -> ResourceRequirements {
+    let (Some(status), Ok(sizes), None) = (&vm.status, sizes(&vm.spec.vm), &vm.spec.resources)
+    else {
+        return desired;
+    };
+    let ram = status.ram.parse::<Bytes>().unwrap_or_default();
+    let wanted = sizes.current_ram.unwrap_or(sizes.maximum_ram);
+    let has_more = [
+        ("cpu", status.cpus > i64::from(sizes.current_cpus)),
+        // The balloon differs from its target by less than 1 MiB.
+        ("memory", ram.0 >= wanted.0.saturating_add(1 << 20)),
+    ];
+    for (name, _) in has_more.into_iter().filter(|(_, has_more)| *has_more) {
+        let present = last.requests.as_ref().and_then(|it| it.get(name));
+        let wanted = desired.requests.as_mut().and_then(|it| it.get_mut(name));
+        if let (Some(present), Some(wanted)) = (present, wanted)
+            && is_more(&present.0, &wanted.0)
+        {
+            wanted.clone_from(present);
+        }
+    }
+    desired
 }
 
 async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), Error> {
@@ -178,9 +212,27 @@ fn patch(last: &ResourceRequirements, desired: &ResourceRequirements) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controllers::vm::fixtures::vm;
 
     fn resources(value: Value) -> ResourceRequirements {
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn requests_fall_when_the_guest_has_released_cpus_and_memory() {
+        let amounts = |cpu: &str, memory: &str| {
+            resources(json!({"requests": {"cpu": cpu, "memory": memory}}))
+        };
+        let (last, desired) = (amounts("2", "4Gi"), amounts("500m", "1Gi"));
+        let request = |cpus: i64, ram: u64| {
+            let mut vm = vm(json!({"currentCpus": 1, "maximumRam": "4Gi", "currentRam": "1Gi"}));
+            let status = vm.status.as_mut().unwrap();
+            (status.cpus, status.ram) = (cpus, ram.to_string());
+            until_released(&vm, &last, desired.clone())
+        };
+        assert_eq!(request(2, 4 << 30), last);
+        assert_eq!(request(1, 4 << 30), amounts("500m", "4Gi"));
+        assert_eq!(request(1, (1 << 30) + 4096), desired);
     }
 
     #[test]

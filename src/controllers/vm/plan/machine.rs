@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// Number of CPUs and size of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sizes {
+pub(in crate::controllers::vm) struct Sizes {
     pub maximum_cpus: u32,
     pub current_cpus: u32,
     pub maximum_ram: Bytes,
@@ -37,7 +37,7 @@ pub(super) fn check_devices(machine: &Machine, has_seed: bool) -> Result<(), Dia
 }
 
 /// The sizes of the machine. A stored machine may have sizes that the schema no longer admits.
-pub(super) fn sizes(machine: &Machine) -> Result<Sizes, Diagnosis> {
+pub(in crate::controllers::vm) fn sizes(machine: &Machine) -> Result<Sizes, Diagnosis> {
     let maximum_ram = size("spec.vm.maximumRam", &machine.maximum_ram)?;
     let current_ram = machine
         .current_ram

@@ -19,6 +19,7 @@ pub use disks::{ClaimChange, DiskPlan, Place};
 pub use identity::without_unset_console_port;
 pub use import::{ImportPlan, Source};
 pub use machine::protocol;
+pub(in crate::controllers::vm) use machine::sizes;
 pub use outdated_claims::OutdatedClaim;
 pub use pod::{Placement, PodPlan};
 pub use rights::{Rights, Tun};
