@@ -135,6 +135,17 @@ pub struct ContainerView {
     /// The image as the kubelet reports it.
     pub image: String,
     pub state: ContainerState,
+    /// The memory that the kubelet has allocated to the container by its request.
+    #[serde(rename = "resources", deserialize_with = "requested_memory")]
+    pub allocated_memory: Option<Bytes>,
+}
+
+/// Reads the requested memory from the resources of a container's status.
+fn requested_memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, D::Error> {
+    let resources = Option::<ContainerResourcesView>::deserialize(deserializer)?;
+    let requests = resources.and_then(|resources| resources.requests);
+    let memory = requests.and_then(|requests| requests.memory);
+    Ok(memory.and_then(|memory| memory.0.parse().ok()))
 }
 
 /// The state of a container. A running container has neither field.
@@ -225,6 +236,9 @@ fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, 
     let amounts = Option::<Amounts>::deserialize(deserializer)?;
     Ok(amounts.and_then(|amounts| amounts.storage?.0.parse().ok()))
 }
+
+/// The condition of a pod whose resize the kubelet has not accepted.
+pub const POD_RESIZE_PENDING: &str = "PodResizePending";
 
 impl PodView {
     /// The condition of that type, if it is `True`.

@@ -55,7 +55,7 @@ pub struct Machine {
     /// A change takes effect at the next start.
     pub maximum_ram: String,
     /// Size of the memory that the balloon device leaves to the guest, in the same format as `maximumRam`. Default: the value of
-    /// `maximumRam`. A change takes effect immediately.
+    /// `maximumRam`. A change takes effect immediately. A larger size takes effect when the node has allocated the memory to the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub current_ram: Option<String>,
     /// Host memory that backs the guest's memory. Default: ordinary memory of the pod. A change takes effect at the next start.

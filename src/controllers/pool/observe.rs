@@ -133,8 +133,9 @@ fn problem(ready: &Condition) -> Option<String> {
         .iter()
         .find(|reason| reason.as_str() == ready.reason);
     known
+        .filter(|reason| reason.is_problem() && !reason.is_ready())
         // The operator is about to report a VM that it has not seen.
-        .filter(|reason| reason.is_problem() && **reason != ReadyReason::NoOperator)
+        .filter(|reason| **reason != ReadyReason::NoOperator)
         .map(|reason| reason.as_str().to_owned())
 }
 

@@ -243,13 +243,9 @@ fn reported_status(observed: &Observed) -> Option<VirtualMachineStatus> {
     let report = observed.report.as_ref()?.status.as_ref()?;
     let present = observed.vm.status.clone().unwrap_or_default();
     let generation = observed.vm.metadata.generation;
-    Some(checks::merged(
-        present,
-        report,
-        pod,
-        generation,
-        observed.now,
-    ))
+    let mut status = checks::merged(present, report, pod, generation, observed.now);
+    checks::compare_memory(&mut status, &observed.vm, observed.now);
+    Some(status)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@
 //! |---|---|
 //! | the pod, and then `RestartRequired` names exactly the fields that differ | a pod is immutable |
 //! | a longer grace period of the pod | a stop uses the grace period of the VM; only a drain uses that of the pod |
-//! | the pod's resources, and then `ResourcesInSync` is `False` | the API server does not allow each resize |
+//! | the pod's resources and the guest's memory, and then `ResourcesInSync` is `False` | the API server does not allow each resize, and the guest grows after it |
 //!
 //! In the other direction nothing is allowed: each Secret and PVC of the created VM must exist for the changed VM.
 
@@ -164,13 +164,18 @@ pub fn without_restarts(objects: &mut BTreeMap<String, Value>) {
         .map(|all| all.remove(conditions::RESTART_REQUIRED));
 }
 
-/// Removes the pod's resources and the report that they are not in sync.
+/// Removes the pod's resources, the guest's memory and the report that they are not in sync.
 pub fn without_resources(objects: &mut BTreeMap<String, Value>) {
     if let Some(pod) = objects.get_mut("Pod") {
         pod["metadata"]["annotations"][names::ANNOTATION_RESOURCES].take();
         pod["spec"]["containers"][0]["resources"].take();
         pod["status"].take();
     }
+    objects
+        .get_mut("ConfigMap")
+        .and_then(|it| it.pointer_mut("/data/config.yaml/~1Runner/vm"))
+        .and_then(Value::as_object_mut)
+        .map(|machine| machine.remove("currentRam"));
     objects
         .get_mut("conditions")
         .and_then(Value::as_object_mut)

@@ -237,6 +237,14 @@ pub enum ReadyReason {
         message = "repair the storage: see kubectl logs {}; the guest then continues within 15 s"
     )]
     DiskError,
+    /// The node has not given the pod the CPUs or the memory of the changed VM within a minute. The VM runs with its present
+    /// memory, and `Ready` remains `True`.
+    #[strum(
+        detailed_message = "pod condition `PodResizePending`, reason `Deferred` or `Infeasible`",
+        message = "free CPU or memory on the node of pod {}; the kubelet retries. Or lower spec.vm.currentCpus, \
+            spec.vm.currentRam or spec.resources"
+    )]
+    PodResizePending,
     /// The image of a disk is larger than its volume.
     #[strum(
         detailed_message = "the termination message of the import pod",
@@ -318,10 +326,10 @@ impl ReadyReason {
         self.into()
     }
 
-    /// Whether the VM is in its desired state.
+    /// Whether the VM runs, or is stopped as configured.
     #[must_use]
     pub fn is_ready(self) -> bool {
-        matches!(self, Self::Running | Self::Stopped)
+        matches!(self, Self::Running | Self::Stopped | Self::PodResizePending)
     }
 
     /// Whether a user must act.

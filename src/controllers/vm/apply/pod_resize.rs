@@ -16,7 +16,7 @@ use crate::controllers::vm::plan::sizes;
 use crate::controllers::vm::pod::resources::{Amounts, recorded, with_removed};
 use crate::k8s::error::Error;
 use crate::k8s::rejection::RETRY_TEXT;
-use crate::k8s::views::{AmountsView, PodView};
+use crate::k8s::views::{AmountsView, POD_RESIZE_PENDING, PodView};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -64,8 +64,7 @@ pub(super) async fn apply(
             Ok((
                 None,
                 Some(rejected(format!(
-                    "{error}; the operator retries the change of the pod's resources {RETRY_TEXT}, and a restart of \
-                     the VM also applies the change"
+                    "{error}; the operator retries the change of the pod's resources {RETRY_TEXT}"
                 ))),
             ))
         }
@@ -136,7 +135,7 @@ fn out_of_sync(reason: ConditionReason, message: String) -> DesiredCondition {
 
 /// The condition of a pod that does not have the desired resources after its resize was accepted.
 fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCondition> {
-    if let Some(pending) = pod.condition("PodResizePending") {
+    if let Some(pending) = pod.condition(POD_RESIZE_PENDING) {
         let details = pending
             .message
             .as_deref()
@@ -145,8 +144,8 @@ fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCo
             Some("Infeasible") => out_of_sync(
                 ConditionReason::Infeasible,
                 format!(
-                    "the VM's node can never provide the requested CPUs or memory ({details}); lower the request, or restart \
-                     the VM so that it can run on another node"
+                    "the VM's node can never provide the requested CPUs or memory ({details}); lower the CPUs or the memory of \
+                     the VM"
                 ),
             ),
             _ => out_of_sync(

@@ -5,7 +5,7 @@
 //! | `claims` | (pure) PVCs that are being deleted |
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
-//! | `running` | (pure) a running VM with a paused guest |
+//! | `running` | (pure) a running VM with a paused guest, or on a node without room for its changed size |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |
@@ -143,7 +143,7 @@ pub fn explain(observed: &Observed) -> Option<Diagnosis> {
     }
 }
 
-/// The time until the next reconcile of a VM with a starting or stopping pod.
+/// The time until the next reconcile of a VM with a pod that starts, stops or waits for a resize.
 #[must_use]
 pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed.pod.as_deref()?;
@@ -156,9 +156,10 @@ pub fn recheck(observed: &Observed) -> Option<Duration> {
     let pod = observed
         .own_pod()
         .filter(|_| observed.desired_state() == State::Running)?;
-    let start =
-        starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod))?;
-    Some(next_check(start, observed.now))
+    match starting::waits_since(pod).or_else(|| starting::runner_silent_since(observed, pod)) {
+        Some(start) => Some(next_check(start, observed.now)),
+        None => running::resize_recheck(pod, observed.now),
+    }
 }
 
 /// Time until the next check of a pod that does not start. The interval grows with the wait, because each check lists events of the

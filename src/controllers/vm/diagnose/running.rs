@@ -1,17 +1,52 @@
-//! (pure) Reasons why the guest of a running VM does not work, from the conditions that its runner reports.
+//! (pure) Reasons why the guest of a running VM does not work, from the conditions that its runner reports. A resize of the pod for which
+//! the node has no room is among them.
 
 use crate::api::conditions::find;
 use crate::api::vm::conditions::{self, ConditionReason, ReadyReason as Reason};
 use crate::api::vm::diagnosis::Diagnosis;
-use crate::controllers::vm::observe::Observed;
-use crate::k8s::views::PodView;
+use crate::controllers::vm::observe::{Observed, since};
+use crate::k8s::views::{POD_RESIZE_PENDING, PodView};
+use k8s_openapi::jiff::Timestamp;
+use std::time::Duration;
 
 /// The blocking condition of a VM that runs.
 pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     if pod.has_ended() || !observed.is_running() {
         return None;
     }
-    qemu_is_silent(observed, pod).or_else(|| paused_by_disk(observed, pod))
+    qemu_is_silent(observed, pod)
+        .or_else(|| paused_by_disk(observed, pod))
+        .or_else(|| resize_is_pending(observed, pod))
+}
+
+/// Time after which a pending resize of the pod is reported. The kubelet usually decides within seconds.
+const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The node does not have the CPUs or the memory for the resize of the pod.
+fn resize_is_pending(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
+    let pending = pod.condition(POD_RESIZE_PENDING)?;
+    if since(pending.last_transition_time.as_ref()?.0, observed.now) < RESIZE_TIMEOUT {
+        return None;
+    }
+    let cause = pending
+        .message
+        .as_deref()
+        .unwrap_or("the kubelet does not report the cause");
+    let problem =
+        format!("the VM runs, but its node cannot provide the requested CPUs or memory ({cause})");
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    Some(Diagnosis::documented(
+        Reason::PodResizePending,
+        &problem,
+        name,
+    ))
+}
+
+/// The time until a pending resize of the pod is reported.
+pub(super) fn resize_recheck(pod: &PodView, now: Timestamp) -> Option<Duration> {
+    let pending = pod.condition(POD_RESIZE_PENDING)?;
+    let waited = since(pending.last_transition_time.as_ref()?.0, now);
+    Some(RESIZE_TIMEOUT.saturating_sub(waited)).filter(|left| !left.is_zero())
 }
 
 /// QEMU does not answer its runner.

@@ -312,6 +312,30 @@ fn running_without(conditions: &[(&str, &str)]) -> Observed {
 }
 
 #[test]
+fn resize_for_which_the_node_has_no_room_is_explained_after_a_minute() {
+    let pending = |seconds: i64| {
+        let mut observed = running_without(&[]);
+        let condition = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred",
+            "message": "Node didn't have enough capacity: memory", "lastTransitionTime": ago(seconds)});
+        observed.pod = with_pod(
+            vm(json!({})),
+            pod(json!({"phase": "Running", "conditions": [condition]})),
+        )
+        .pod;
+        observed
+    };
+    is_explained_after(&pending(59), 1);
+    let words = ["enough capacity: memory", "free CPU or memory on the node"];
+    is_explained(&pending(60), Reason::PodResizePending, &words);
+    assert!(
+        !explain(&pending(60))
+            .unwrap()
+            .to_string()
+            .contains("restart")
+    );
+}
+
+#[test]
 fn guest_that_a_disk_has_paused_is_explained() {
     let full = ("StorageHealthy", "DiskFull");
     let error = ("StorageHealthy", "DiskError");

@@ -6,8 +6,14 @@ use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{
     CpuTopology, Forward, Machine, PCI_DEVICES_MAX, PageSize, Protocol, RAM_MAX, RAM_MIN,
 };
+use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::invalid;
+use crate::controllers::vm::pod::resources::recorded;
+use crate::k8s::views::PodView;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use kube::ResourceExt;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Number of CPUs and size of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +59,42 @@ pub(in crate::controllers::vm) fn sizes(machine: &Machine) -> Result<Sizes, Diag
         // The schema admits no larger value. The Java VM-Operator stored larger values, and used all memory for them.
         current_ram: current_ram.map(|current| current.min(maximum_ram)),
     })
+}
+
+/// The sizes for the runner's configuration. The guest of a running pod gets more memory after the kubelet has allocated the memory to the
+/// pod. Otherwise, the kernel of a node without this memory would kill pods.
+pub(super) fn allocated(
+    sizes: Sizes,
+    resources: &ResourceRequirements,
+    observed: &Observed,
+) -> Sizes {
+    let wanted = sizes.current_ram.unwrap_or(sizes.maximum_ram);
+    let config_map = observed.config_map.as_ref();
+    match config_map.and_then(|present| present.config.current_ram) {
+        Some(present) if present < wanted && waits_for_memory(resources, observed) => Sizes {
+            current_ram: Some(present),
+            ..sizes
+        },
+        _ => sizes,
+    }
+}
+
+/// Whether the pod runs with less memory than it needs. `spec.resources` and huge pages do not depend on the guest's memory, and pods of
+/// the Java VM-Operator are never resized. Some kubelets do not report the allocated memory.
+fn waits_for_memory(resources: &ResourceRequirements, observed: &Observed) -> bool {
+    let spec = &observed.vm.spec;
+    let is_resized = |pod: &&Arc<PodView>| {
+        pod.has_started() && !pod.has_ended() && recorded(pod.annotations()).is_some()
+    };
+    let pod = observed.own_pod().filter(is_resized);
+    let allocated = pod.and_then(|pod| pod.container()?.allocated_memory);
+    let requests = resources.requests.as_ref();
+    let needed = requests.and_then(|requests| requests.get("memory")?.0.parse::<Bytes>().ok());
+    spec.resources.is_none()
+        && hugepages(&spec.vm).is_none()
+        && allocated
+            .zip(needed)
+            .is_some_and(|(allocated, needed)| allocated < needed)
 }
 
 fn size(field: &str, text: &str) -> Result<Bytes, Diagnosis> {

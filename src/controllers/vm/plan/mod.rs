@@ -139,6 +139,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
     let spice_port = machine::spice_port(&spec.vm).and_then(|port| u16::try_from(port).ok());
     let pod = PodPlan::new(vm, &sizes, settings);
     pod.rights.check(&spec.vm, &pod.image, settings)?;
+    let allocated = machine::allocated(sizes, &pod.resources, observed);
     let port = |wanted, default, other: Option<u16>| {
         let others = [spice_port, other];
         pod.rights.runner_port(wanted, default, others, &forwards)
@@ -154,7 +155,7 @@ pub fn plan(observed: &Observed, settings: &settings::Reconciler) -> Result<Plan
         metrics_port,
         // The default is not in the ConfigMap, because an upgrade would then write the ConfigMap of each VM.
         console_port: console_port.filter(|_| spec.console_port.is_some()),
-        ..config::runner_config(vm, &sizes, (&disks, &media), settings, seed)?
+        ..config::runner_config(vm, &allocated, (&disks, &media), settings, seed)?
     };
     if pod.rights.tap.is_some() && display_secret.is_none() {
         config::hide_display(&mut config);

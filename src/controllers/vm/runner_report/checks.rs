@@ -1,6 +1,5 @@
 //! (pure) The VM's status with the checked fields of a report.
 
-use crate::api::VmReportStatus;
 use crate::api::conditions::find;
 use crate::api::quantity::Bytes;
 use crate::api::report::{
@@ -9,7 +8,9 @@ use crate::api::report::{
 };
 use crate::api::vm::ConsoleConnection;
 use crate::api::vm::VirtualMachineStatus;
-use crate::api::vm::conditions::{self, ConditionReason};
+use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
+use crate::api::{VirtualMachine, VmReportStatus};
+use crate::controllers::vm::plan::sizes;
 use crate::k8s::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -61,6 +62,42 @@ pub(super) fn merged(
     present.osinfo = osinfo(&report.osinfo);
     present.conditions = conditions;
     present
+}
+
+/// Sets `MemoryInSync` to `False` while the guest has less memory than the VM's spec. The runner receives a larger size after the pod has the
+/// memory. Until then, its report of this generation is about the smaller size.
+pub(super) fn compare_memory(
+    status: &mut VirtualMachineStatus,
+    vm: &VirtualMachine,
+    now: Timestamp,
+) {
+    let wanted = sizes(&vm.spec.vm).ok().and_then(|it| it.current_ram);
+    let (Some(wanted), Ok(present)) = (wanted, status.ram.parse::<Bytes>()) else {
+        return;
+    };
+    // The balloon differs from its target by less than 1 MiB, which also has a rounded maximum.
+    if present.0.saturating_add(2 << 20) > wanted.0 {
+        return;
+    }
+    let is_in_sync = |it: &&mut Condition| {
+        let is_current = it.observed_generation == vm.metadata.generation;
+        it.type_ == conditions::MEMORY_IN_SYNC && it.status == "True" && is_current
+    };
+    let Some(condition) = status.conditions.iter_mut().find(is_in_sync) else {
+        return;
+    };
+    let waits = DesiredCondition {
+        type_: conditions::MEMORY_IN_SYNC,
+        status: false,
+        reason: ConditionReason::NotFollowed,
+        message: format!(
+            "the guest does not have {} of memory (spec.vm.currentRam) yet. It gets more memory after the node has allocated the \
+             memory to the VM's pod; the condition ResourcesInSync has the cause of a delay",
+            wanted.to_quantity()
+        ),
+    };
+    let before = vm.status.as_ref().map(|status| &*status.conditions);
+    *condition = waits.at(before.unwrap_or_default(), vm.metadata.generation, now);
 }
 
 /// The addresses that other hosts can use.

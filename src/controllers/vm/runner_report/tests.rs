@@ -314,6 +314,26 @@ fn an_emulation_that_nobody_has_configured_is_a_warning_once() {
 }
 
 #[test]
+fn memory_is_not_in_sync_while_the_runner_has_a_smaller_size_than_the_vm() {
+    let is_in_sync = |current: &str| {
+        let in_sync = condition(conditions::MEMORY_IN_SYNC, "True", "AsConfigured");
+        let mut observed = reporting(VmReportStatus {
+            conditions: vec![in_sync],
+            ..running("VmBooted")
+        });
+        let machine = json!({"maximumRam": "2Gi", "currentRam": current});
+        Arc::make_mut(&mut observed.vm).spec.vm = serde_json::from_value(machine).unwrap();
+        let status = reported_status(&observed).unwrap();
+        // Another reconcile causes no write.
+        Arc::make_mut(&mut observed.vm).status = Some(status.clone());
+        assert_eq!(reported_status(&observed).unwrap(), status);
+        is_true(&status.conditions, conditions::MEMORY_IN_SYNC)
+    };
+    assert!(is_in_sync("1Gi"));
+    assert!(!is_in_sync("2Gi"));
+}
+
+#[test]
 fn a_runner_that_has_ended_leaves_no_counter_for_the_next_pod() {
     let mut report = VmReportStatus {
         boots: 1,

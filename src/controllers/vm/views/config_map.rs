@@ -1,6 +1,7 @@
 //! The projection of a VM's ConfigMap: the hashes of its files, and the values that the operator reads from the runner's configuration.
 
 use crate::api::logging;
+use crate::api::quantity::Bytes;
 use crate::api::vm::names;
 use crate::k8s::store::trim::metadata;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -33,6 +34,8 @@ pub struct ConfigView {
     pub java_instance_id: Option<String>,
     /// The file of each CD drive; empty if all drives are empty.
     pub media: Vec<String>,
+    /// The memory that the balloon leaves to the guest, if this operator has written the configuration.
+    pub current_ram: Option<Bytes>,
 }
 
 /// A SHA-256 hash.
@@ -66,12 +69,26 @@ fn config_of_data<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ConfigVi
         .get(names::CONFIG_FILE)
         .map(|text| media(text))
         .unwrap_or_default();
+    let current_ram = data
+        .get(names::CONFIG_FILE)
+        .and_then(|text| current_ram(text));
     Ok(ConfigView {
         digest: config_digest(&data),
         logging: logging_digest(&data),
         java_instance_id,
         media,
+        current_ram,
     })
+}
+
+/// The memory that the balloon leaves to the guest. Pods of the Java VM-Operator, which writes block YAML, do not need it.
+fn current_ram(text: &str) -> Option<Bytes> {
+    if !text.starts_with('{') || !text.contains("\"currentRam\"") {
+        return None;
+    }
+    let file: serde_json::Value = serde_json::from_str(text).ok()?;
+    let size = file.pointer("/~1Runner/vm/currentRam")?;
+    size.as_str()?.parse().ok()
 }
 
 /// The files of the CD drives, in the order of the drives; empty if all drives are empty. The Java VM-Operator may have written a URL,

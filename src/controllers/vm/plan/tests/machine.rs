@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::controllers::vm::diagnose::memory_limit::too_low;
+use crate::controllers::vm::fixtures::{pod, with_pod};
+use std::sync::Arc;
 
 #[test]
 fn b12_a_topology_gives_the_maximum_of_cpus() {
@@ -97,6 +99,29 @@ fn memory_limit_below_guest_and_reserve_is_reported() {
         message.contains("is 24Mi, but the guest and QEMU need up to 1103Mi"),
         "{message}"
     );
+}
+
+#[test]
+fn guest_grows_after_the_kubelet_has_allocated_the_memory() {
+    let current = |allocated: Value, annotation: &str| {
+        let machine = json!({"state": "Running", "maximumRam": "8Gi", "currentRam": "5Gi"});
+        let container = json!({"name": "vm", "resources": {"requests": {"memory": allocated}}});
+        let mut pod = pod(json!({"phase": "Running", "containerStatuses": [container]}));
+        pod.annotations_mut()
+            .insert(annotation.to_owned(), "{}".to_owned());
+        let mut observed = with_pod(vm(machine), pod);
+        let config = json!({"/Runner": {"vm": {"currentRam": "2 GiB"}}}).to_string();
+        let config_map = json!({"metadata": {}, "data": {"config.yaml": config}});
+        observed.config_map = serde_json::from_value(config_map).ok().map(Arc::new);
+        let plan = plan(&observed, &settings::Reconciler::default()).unwrap();
+        plan.config.vm.unwrap().current_ram
+    };
+    let resources = names::ANNOTATION_RESOURCES;
+    assert_eq!(current(json!("2Gi"), resources), Some(Bytes(2 << 30)));
+    assert_eq!(current(json!("8Gi"), resources), Some(Bytes(5 << 30)));
+    // A kubelet that does not report the memory, and a pod of the Java VM-Operator, which is never resized.
+    assert_eq!(current(json!(null), resources), Some(Bytes(5 << 30)));
+    assert_eq!(current(json!("2Gi"), "other"), Some(Bytes(5 << 30)));
 }
 
 #[test]
