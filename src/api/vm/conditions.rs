@@ -71,6 +71,9 @@ pub const DATA_ACCESSIBLE: &str = "DataAccessible";
 pub const MEDIA_FETCHED: &str = "MediaFetched";
 }}
 
+/// Beginning of the message of [`MEDIA_READY`] about a drive. The number of the drive among the CD drives and a colon follow.
+pub const CD_DRIVE_PREFIX: &str = "CD drive ";
+
 /// Additional conditions of the operator, which are absent while there is nothing to report.
 pub const ADDITIONAL: [&str; 9] = [
     RESOURCES_IN_SYNC,

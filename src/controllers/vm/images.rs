@@ -1,8 +1,9 @@
-//! (pure) CD images that a VM names by URL, and the pods that download them. [`crate::controllers::vm::fetch`] carries out the downloads.
+//! (pure) CD images that a VM names by URL, the CD drive from which it boots, and the pods that download images.
+//! [`crate::controllers::vm::fetch`] carries out the downloads.
 
 use crate::api::VirtualMachine;
 use crate::api::runner::fetch::{Progress, file_name, is_url, key, pod_name};
-use crate::api::vm::names;
+use crate::api::vm::{Disk, names};
 use crate::k8s::views::PodView;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -84,6 +85,33 @@ pub fn remote_images(vm: &VirtualMachine) -> Vec<RemoteImage> {
                 }
             });
     remote_images.collect()
+}
+
+/// Whether the guest boots from the CD drive with this index in `spec.vm.disks`: no drive with a file precedes it by
+/// `bootindex`. Drives without `bootindex` come last.
+#[must_use]
+pub fn boots_from(vm: &VirtualMachine, index: usize) -> bool {
+    let disks = &vm.spec.vm.disks;
+    let order = |disk: &Disk| disk.bootindex.unwrap_or(i64::MAX);
+    let Some(own) = disks.get(index).map(order) else {
+        return false;
+    };
+    let precedes = |disk: &Disk| {
+        let has_file = disk.cdrom.as_ref().is_none_or(|cd| !cd.image.is_empty());
+        has_file && order(disk) < own
+    };
+    !disks.iter().any(precedes)
+}
+
+/// The CD image from which the guest boots, and the number of its drive among the CD drives.
+#[must_use]
+pub fn boot_image(vm: &VirtualMachine) -> Option<(usize, &str)> {
+    let disks = vm.spec.vm.disks.iter().enumerate();
+    let drives = disks.filter_map(|(disk, item)| item.cdrom.as_ref().map(|cd| (disk, cd)));
+    let mut drives = drives.enumerate();
+    let is_first = |disk, image: &str| !image.is_empty() && boots_from(vm, disk);
+    let (drive, (_, cd)) = drives.find(|(_, (disk, cd))| is_first(*disk, &cd.image))?;
+    Some((drive, cd.image.as_str()))
 }
 
 /// Whether a CD image is given by a URL that has to be downloaded.

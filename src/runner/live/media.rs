@@ -3,7 +3,7 @@
 //! A drive that has its configured image belongs to the guest: the runner does not undo what the
 //! guest does with the tray.
 
-use crate::api::vm::conditions::ConditionReason;
+use crate::api::vm::conditions::{CD_DRIVE_PREFIX, ConditionReason};
 use crate::runner::failure::Problem;
 use crate::runner::live::{LiveUpdater, Progress};
 use crate::runner::qemu::{cd_device, cd_image, cd_node};
@@ -45,7 +45,7 @@ impl LiveUpdater {
                 Ok(Some(why)) if problem.is_none() => {
                     problem = Some(Problem::new(
                         why.reason,
-                        format!("CD drive {n}: {}", why.message),
+                        format!("{CD_DRIVE_PREFIX}{n}: {}", why.message),
                     ));
                 }
                 Ok(_) => {}

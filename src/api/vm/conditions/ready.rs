@@ -245,6 +245,13 @@ pub enum ReadyReason {
             spec.vm.currentRam or spec.resources"
     )]
     PodResizePending,
+    /// The first boot device is a CD drive without its image, and the guest agent has not answered since the start.
+    #[strum(
+        detailed_message = "condition `MediaReady` or `MediaFetched`",
+        message = "provide the image that the message names. It is inserted while the VM runs. Then increase spec.vm.resetRequest, so \
+            that the guest boots from it. If the guest boots from a disk, set cdrom.image to an empty string"
+    )]
+    BootImageMissing,
     /// The image of a disk is larger than its volume.
     #[strum(
         detailed_message = "the termination message of the import pod",

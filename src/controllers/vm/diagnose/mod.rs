@@ -5,7 +5,7 @@
 //! | `claims` | (pure) PVCs that are being deleted |
 //! | `starting` | (pure) a pod that does not start |
 //! | `scheduling` | (pure) a pod without a node |
-//! | `running` | (pure) a running VM with a paused guest, or on a node without room for its changed size |
+//! | `running` | (pure) a running VM with a paused guest, without its boot image, or on a node without room for its changed size |
 //! | `ending` | (pure) a pod that does not stop, or on a node that does not answer |
 //! | [`media`] | (pure) a start that waits for a CD image |
 //! | [`ignored`] | (pure) fields that have no effect |

@@ -1,9 +1,10 @@
 //! (pure) Reasons why the guest of a running VM does not work, from the conditions that its runner reports. A resize of the pod for which
 //! the node has no room is among them.
 
-use crate::api::conditions::find;
-use crate::api::vm::conditions::{self, ConditionReason, ReadyReason as Reason};
+use crate::api::conditions::{find, is_true};
+use crate::api::vm::conditions::{self, CD_DRIVE_PREFIX, ConditionReason, ReadyReason as Reason};
 use crate::api::vm::diagnosis::Diagnosis;
+use crate::controllers::vm::images::{boot_image, is_remote};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::k8s::views::{POD_RESIZE_PENDING, PodView};
 use k8s_openapi::jiff::Timestamp;
@@ -16,7 +17,50 @@ pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     }
     qemu_is_silent(observed, pod)
         .or_else(|| paused_by_disk(observed, pod))
+        .or_else(|| boot_image_is_missing(observed))
         .or_else(|| resize_is_pending(observed, pod))
+}
+
+/// Time after the start of QEMU within which the runner reports the images of the start. A later report is about a changed image.
+const MEDIA_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The first boot device is a CD drive that has been without its image since the start, and the guest has not booted.
+fn boot_image_is_missing(observed: &Observed) -> Option<Diagnosis> {
+    let (vm, all) = (&observed.vm, observed.conditions());
+    let agents = [conditions::BOOTED, conditions::VMOP_AGENT_CONNECTED];
+    let boots = vm.status.as_ref().and_then(|status| status.boots);
+    // A guest that reboots has booted from another device before.
+    if boots > Some(0) || agents.iter().any(|type_| is_true(all, type_)) {
+        return None;
+    }
+    let (drive, image) = boot_image(vm)?;
+    let started = find(all, conditions::RUNNING)?.last_transition_time.0;
+    let unmet = |type_: &str| {
+        let condition = find(all, type_).filter(|it| it.status == "False")?;
+        let delay = since(started, condition.last_transition_time.0);
+        (delay <= MEDIA_REPORT_TIMEOUT).then_some(condition)
+    };
+    let of_drive = format!("{CD_DRIVE_PREFIX}{drive}:");
+    let in_repository =
+        unmet(conditions::MEDIA_READY).filter(|it| it.message.starts_with(&of_drive));
+    let is_empty = || {
+        let files = &observed.config_map.as_ref()?.config.media;
+        Some(files.get(drive).is_none_or(String::is_empty))
+    };
+    let by_url = || unmet(conditions::MEDIA_FETCHED).filter(|_| is_empty() == Some(true));
+    let cause = match is_remote(image) {
+        true => in_repository.or_else(by_url),
+        false => in_repository,
+    };
+    let problem = format!(
+        "the guest has not booted, because its CD image is missing ({})",
+        cause?.message
+    );
+    Some(Diagnosis::documented(
+        Reason::BootImageMissing,
+        &problem,
+        "",
+    ))
 }
 
 /// Time after which a pending resize of the pod is reported. The kubelet usually decides within seconds.

@@ -312,6 +312,32 @@ fn running_without(conditions: &[(&str, &str)]) -> Observed {
 }
 
 #[test]
+fn boot_image_that_is_missing_is_explained_unless_the_guest_has_booted() {
+    let started = |bootindex: i64, booted: &str, reported: i64| {
+        let disks = json!([{"bootindex": 1, "volumeClaimTemplate": {}}, {"bootindex": bootindex, "cdrom": {"image": "a.iso"}}]);
+        let mut vm = seen_running(vm(json!({"state": "Running", "disks": disks})));
+        let conditions = &mut vm.status.as_mut().unwrap().conditions;
+        let time = now()
+            .checked_add(SignedDuration::from_secs(reported))
+            .unwrap();
+        let booted = json!({"type": "Booted", "status": booted, "reason": "VmBooted", "message": "", "lastTransitionTime": now()});
+        let media = json!({"type": "MediaReady", "status": "False", "reason": "ImageMissing",
+            "message": "CD drive 0: the CD image a.iso is missing", "lastTransitionTime": time});
+        conditions.retain(|condition| condition.type_ != "Booted");
+        for condition in [booted, media] {
+            conditions.push(serde_json::from_value(condition).unwrap());
+        }
+        with_pod(vm, pod(json!({"phase": "Running"})))
+    };
+    let words = ["a.iso is missing", "resetRequest"];
+    is_explained(&started(0, "False", 2), Reason::BootImageMissing, &words);
+    assert_eq!(explain(&started(0, "True", 2)), None);
+    // The image was changed while the VM runs, or the guest boots from its disk.
+    assert_eq!(explain(&started(0, "False", 61)), None);
+    assert_eq!(explain(&started(2, "False", 2)), None);
+}
+
+#[test]
 fn resize_for_which_the_node_has_no_room_is_explained_after_a_minute() {
     let pending = |seconds: i64| {
         let mut observed = running_without(&[]);

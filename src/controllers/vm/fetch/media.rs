@@ -9,8 +9,8 @@
 //! | none | yes, and the guest boots from it | the image; the pod is created when the image is downloaded |
 //! | none | yes, the guest boots from it, and the deadline has expired | none |
 
-use crate::api::vm::Disk;
 use crate::controllers::vm::fetch::{Fetch, State};
+use crate::controllers::vm::images::boots_from;
 use crate::controllers::vm::observe::{Observed, images_missing_since};
 use crate::settings;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -38,11 +38,11 @@ pub fn media(fetches: &[Fetch], observed: &Observed, settings: &settings::FetchS
         }
         fetch if !pending(fetch) => fetch.remote.path(),
         fetch if is_alive => previous_file(observed, fetch.remote.drive),
-        fetch if in_time && boots_from(observed, fetch.remote.disk) => fetch.remote.path(),
+        fetch if in_time && boots_from(&observed.vm, fetch.remote.disk) => fetch.remote.path(),
         _ => String::new(),
     };
     let waits = |fetch: &Fetch| {
-        pending(fetch) && !is_alive && in_time && boots_from(observed, fetch.remote.disk)
+        pending(fetch) && !is_alive && in_time && boots_from(&observed.vm, fetch.remote.disk)
     };
     Media {
         files: fetches
@@ -69,19 +69,4 @@ fn previous_file(observed: &Observed, drive: usize) -> String {
         .as_ref()
         .and_then(|config_map| config_map.config.media.get(drive));
     media.cloned().unwrap_or_default()
-}
-
-/// Whether the guest boots from the CD drive with this index in `spec.vm.disks`: no drive with a file precedes it by
-/// `bootindex`. Drives without `bootindex` come last.
-fn boots_from(observed: &Observed, index: usize) -> bool {
-    let disks = &observed.vm.spec.vm.disks;
-    let order = |disk: &Disk| disk.bootindex.unwrap_or(i64::MAX);
-    let Some(own) = disks.get(index).map(order) else {
-        return false;
-    };
-    let precedes = |disk: &Disk| {
-        let has_file = disk.cdrom.as_ref().is_none_or(|cd| !cd.image.is_empty());
-        has_file && order(disk) < own
-    };
-    !disks.iter().any(precedes)
 }
