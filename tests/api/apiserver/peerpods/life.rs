@@ -311,19 +311,24 @@ impl Life {
         .await;
     }
 
-    /// Asserts that log, metrics, events and PeerPods have no secret. The first three report that reason.
+    /// Asserts that log, metrics, events and PeerPods have no secret. The first three report that reason, each at
+    /// its own time after the status.
     pub async fn hides(&self, log: &Log, reason: &str, secrets: &[&str]) {
         let events = Api::<Event>::namespaced(self.world.client.clone(), &self.world.namespace);
-        let events = events.list(&ListParams::default()).await.unwrap();
         let peerpods = self.peerpods.list(&ListParams::default()).await.unwrap();
-        let reports = [log.text(), self.metrics.text(), json!(events).to_string()];
-        for text in &reports {
-            assert!(text.contains(reason), "{reason} {text}");
-        }
-        for text in reports.iter().chain([&json!(peerpods).to_string()]) {
-            let found = secrets.iter().find(|it| text.contains(**it));
-            assert_eq!(found, None, "{text}");
-        }
+        eventually(
+            &format!("log, metrics and events have {reason}"),
+            async || {
+                let events = events.list(&ListParams::default()).await.unwrap();
+                let reports = [log.text(), self.metrics.text(), json!(events).to_string()];
+                for text in reports.iter().chain([&json!(peerpods).to_string()]) {
+                    let found = secrets.iter().find(|it| text.contains(**it));
+                    assert_eq!(found, None, "{text}");
+                }
+                reports.iter().all(|it| it.contains(reason))
+            },
+        )
+        .await;
     }
 
     pub async fn noted(&self, name: &str) {
