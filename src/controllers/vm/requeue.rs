@@ -6,7 +6,7 @@ use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::fetch::PROGRESS_INTERVAL;
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::plan::Plan;
+use crate::controllers::vm::plan::{Plan, can_grow};
 use crate::controllers::vm::{apply, copy_source, diagnose, import, pod, report, runner_report};
 use crate::k8s::controller::Outcome;
 use std::time::Duration;
@@ -19,6 +19,9 @@ const REJECTION_RETRY_MIN: Duration = Duration::from_secs(1);
 
 /// Delay after the creation of a pod, if the watch has not reported the pod before.
 const RECHECK_AFTER_CREATION: Duration = Duration::from_secs(1);
+
+/// Delay after a change of the pod, if its response was that the kubelet has allocated the memory.
+const RECHECK_AFTER_RESIZE: Duration = Duration::from_secs(1);
 
 /// Delay while the name of a PVC belongs to another VM.
 const NAME_CONFLICT_RECHECK_DELAY: Duration = Duration::from_secs(60);
@@ -36,6 +39,9 @@ pub fn outcome(
     observed.pod = ctx.caches.pods.get(&ctx.scope.key(&observed.name()));
     let is_kept = *decision == Decision::Keep && plan.is_some();
     let is_created = *decision == Decision::Create;
+    let can_grow = plan
+        .as_ref()
+        .is_some_and(|plan| is_kept && can_grow(plan, &observed));
     decision
         .outcome(observed.now)
         .recheck_within(diagnose::recheck(&observed))
@@ -50,6 +56,7 @@ pub fn outcome(
         .recheck_within(plan.as_ref().and_then(|plan| image_repository(plan, ctx)))
         .recheck_within(pod::refresh_volume::recheck(&observed).filter(|_| is_kept))
         .recheck_within(is_created.then_some(RECHECK_AFTER_CREATION))
+        .recheck_within(can_grow.then_some(RECHECK_AFTER_RESIZE))
         .recheck_within(runner_report::recheck(observed, ctx))
 }
 

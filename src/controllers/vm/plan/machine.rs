@@ -7,7 +7,7 @@ use crate::api::vm::{
     CpuTopology, Forward, Machine, PCI_DEVICES_MAX, PageSize, Protocol, RAM_MAX, RAM_MIN,
 };
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::plan::invalid;
+use crate::controllers::vm::plan::{Plan, invalid};
 use crate::controllers::vm::pod::resources::recorded;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -77,6 +77,15 @@ pub(super) fn allocated(
         },
         _ => sizes,
     }
+}
+
+/// Whether the guest can get the memory that the plan withholds, because the kubelet has allocated it since.
+pub fn can_grow(plan: &Plan, observed: &Observed) -> bool {
+    let Ok(sizes) = sizes(&observed.vm.spec.vm) else {
+        return false;
+    };
+    let planned = plan.config.vm.as_ref().and_then(|vm| vm.current_ram);
+    planned != sizes.current_ram && !waits_for_memory(&plan.pod.resources, observed)
 }
 
 /// Whether the pod runs with less memory than it needs. `spec.resources` and huge pages do not depend on the guest's memory, and pods of
