@@ -1,5 +1,7 @@
 //! The loop of a controller: a queue of changed objects, a deadline and isolation of panics for each reconcile, metrics, retries,
 //! and waiting for leadership. A controller implements [`Reconciler`].
+//!
+//! An object has at most one reconcile at a time. A change during its reconcile leads to another one.
 
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::{Error, Retry};
@@ -8,17 +10,18 @@ use crate::k8s::queue::Queue;
 use crate::k8s::state::States;
 use crate::k8s::tasks::panic_text;
 use crate::k8s::undecodable::Undecodable;
+use crate::telemetry::work_queue::WorkQueueMetrics;
 use futures::{FutureExt, Stream, StreamExt};
 use kube::Resource;
-use kube::runtime::controller::{Action, Config, Controller, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument;
 
 /// The result of a successful reconcile.
@@ -76,6 +79,11 @@ pub trait Reconciler: Send + Sync + 'static {
         futures::future::ready(())
     }
 
+    /// Whether the object is reconciled before objects without priority.
+    fn has_priority(&self, _: &ObjectKey) -> bool {
+        false
+    }
+
     /// Changes the cluster to what the object requests. It is called for an object with a deletion timestamp too. It is not called
     /// for an object that no longer exists: the loop forgets its state.
     ///
@@ -85,15 +93,6 @@ pub trait Reconciler: Send + Sync + 'static {
         &self,
         object: Arc<Self::Object>,
     ) -> impl Future<Output = Result<Outcome, Error>> + Send;
-
-    /// The metrics of the queue of this controller.
-    fn queue(&self) -> Queue<'_, Self::State> {
-        Queue {
-            controller: Self::NAME,
-            cluster: self.cluster(),
-            states: self.states(),
-        }
-    }
 
     /// The objects that the controller cannot decode, one entry for each watched kind.
     fn undecodable(&self) -> &[Arc<Undecodable>] {
@@ -106,7 +105,6 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Updates the metrics of the controller before they are read.
     fn update_metrics(&self) {
         self.update_own_metrics();
-        self.queue().update_depth();
         if self.undecodable().is_empty() {
             return;
         }
@@ -124,53 +122,31 @@ pub trait Reconciler: Send + Sync + 'static {
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     changes: impl Stream<Item = ObjectRef<R::Object>> + Send + 'static,
-    stop: impl Future<Output = ()> + Clone + Send + Sync + 'static,
+    stop: impl Future<Output = ()> + Send + 'static,
 ) {
-    let mut changes = changes.boxed();
+    let mut changes = changes.fuse().boxed();
+    let mut stop = pin!(stop);
+    let mut queued = Loop::new(reconciler.clone());
     tokio::select! {
         biased;
-        () = stop.clone() => return,
+        () = stop.as_mut() => return,
         () = stand_by(&*reconciler, &mut changes) => {}
     }
     for undecodable in reconciler.undecodable() {
         undecodable.report_all(reconciler.cluster());
     }
     let known = reconciler.objects().state();
-    let all: Vec<_> = known
+    let mut all: Vec<_> = known
         .iter()
-        .map(|object| ObjectRef::from_obj(&**object))
+        .map(|object| ObjectKey::of(&**object))
         .collect();
-    let reconcile = async |object: Arc<R::Object>, reconciler: Arc<R>| {
-        let reconcile = reconciler.reconcile(object.clone());
-        guarded(&*reconciler, &ObjectKey::of(&*object), reconcile).await
-    };
-    let failed = |object: Arc<R::Object>, error: &Error, reconciler: Arc<R>| {
-        after_failure(&*reconciler, &ObjectKey::of(&*object), error)
-    };
-    // The controller reads the store. The events of the watch have already been applied to it.
-    let no_events = futures::stream::pending::<watcher::Result<R::Object>>();
-    let queued = reconciler.clone();
-    let requests = futures::stream::iter(all)
-        .chain(changes)
-        .inspect(move |object| {
-            queued
-                .queue()
-                .enqueue(&ObjectKey::from(object), Duration::ZERO)
-        });
-    Controller::for_stream(no_events, reconciler.objects())
-        .reconcile_on(requests)
-        .with_config(Config::default().concurrency(R::CONCURRENCY))
-        .graceful_shutdown_on(stop)
-        .run(reconcile, failed, reconciler.clone())
-        .for_each(|result| {
-            // All other errors have already been reported.
-            if let Err(ControllerError::ObjectNotFound(object)) = result {
-                reconciler.states().forget(&ObjectKey::from(&*object));
-                set_backoff(&*reconciler);
-            }
-            futures::future::ready(())
-        })
-        .await;
+    // The order of the store is random.
+    all.sort_unstable();
+    drop(known);
+    for key in all {
+        queued.changed(&key);
+    }
+    queued.run(&mut changes, stop).await;
 }
 
 /// Discards changes until this process leads and the stores are complete. The first reconcile then covers all objects.
@@ -179,12 +155,135 @@ async fn stand_by<R: Reconciler>(
     changes: &mut (impl Stream<Item = ObjectRef<R::Object>> + Send + Unpin),
 ) {
     let drained = changes.map(drop).collect::<()>();
-    let elected = reconciler.cluster().leadership.elected();
+    let complete = async {
+        reconciler.cluster().leadership.elected().await;
+        // It fails if the writer of the store is dropped, which lives as long as the controller.
+        drop(reconciler.objects().wait_until_ready().await);
+        reconciler.ready().await;
+    };
     tokio::select! {
         biased;
-        () = elected.then(|()| reconciler.ready()) => {}
+        () = complete => {}
         // Watches do not end while the process runs.
         () = drained.then(|()| futures::future::pending()) => {}
+    }
+}
+
+/// The queue of a controller and its reconciles in progress.
+struct Loop<R: Reconciler> {
+    reconciler: Arc<R>,
+    queue: Queue,
+    running: JoinSet<(ObjectKey, Result<Outcome, Error>)>,
+}
+
+impl<R: Reconciler> Loop<R> {
+    fn new(reconciler: Arc<R>) -> Self {
+        let new = Self {
+            reconciler,
+            queue: Queue::default(),
+            running: JoinSet::new(),
+        };
+        new.update_depth();
+        new
+    }
+
+    fn metrics(&self) -> &WorkQueueMetrics {
+        &self.reconciler.cluster().metrics.work_queue
+    }
+
+    fn update_depth(&self) {
+        self.metrics().set_depth(R::NAME, self.queue.depth());
+    }
+
+    async fn run(
+        mut self,
+        changes: &mut (impl Stream<Item = ObjectRef<R::Object>> + Send + Unpin),
+        mut stop: impl Future<Output = ()> + Send + Unpin,
+    ) {
+        loop {
+            self.update_depth();
+            let next_due = self.queue.next_due();
+            let has_capacity = self.running.len() < usize::from(R::CONCURRENCY);
+            let starts = has_capacity && self.queue.depth() > 0;
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(result) = self.running.join_next() => self.finished(result),
+                Some(object) = changes.next() => self.changed(&ObjectKey::from(&object)),
+                () = sleep_until(next_due) => self.end_delays(),
+                // All changes are in the queue by now, so that the next object is the right one.
+                () = futures::future::ready(()), if starts => self.start_next(),
+            }
+        }
+        while let Some(result) = self.running.join_next().await {
+            self.finished(result);
+        }
+    }
+
+    fn changed(&mut self, key: &ObjectKey) {
+        let has_priority = self.reconciler.has_priority(key);
+        if self.queue.add(key, has_priority, now()) {
+            self.metrics().added(R::NAME);
+        }
+    }
+
+    fn end_delays(&mut self) {
+        let reconciler = &self.reconciler;
+        self.queue
+            .end_delays(now(), |key| reconciler.has_priority(key));
+    }
+
+    /// Starts the reconcile of the next object. The state of an object that no longer exists is removed.
+    fn start_next(&mut self) {
+        let Some((key, since)) = self.queue.take() else {
+            return;
+        };
+        let waited = now().saturating_duration_since(since);
+        self.metrics().started(R::NAME, waited);
+        let Some(object) = self.reconciler.objects().get(&key.object_ref()) else {
+            self.reconciler.states().forget(&key);
+            set_backoff(&*self.reconciler);
+            self.queue.finish(&key, false, None);
+            return;
+        };
+        let reconciler = self.reconciler.clone();
+        self.running.spawn(async move {
+            let result = guarded(&*reconciler, &key, reconciler.reconcile(object)).await;
+            (key, result)
+        });
+    }
+
+    fn finished(&mut self, result: Result<(ObjectKey, Result<Outcome, Error>), JoinError>) {
+        let (key, result) = match result.map_err(JoinError::try_into_panic) {
+            Ok(finished) => finished,
+            // A panic outside a reconcile, which the process does not survive.
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime shuts down.
+            Err(Err(_)) => return,
+        };
+        let delay = match result {
+            Ok(Outcome::Done) => None,
+            Ok(Outcome::Recheck(after)) => Some(after),
+            Err(error) => Some(after_failure(&*self.reconciler, &key, &error)),
+        };
+        let next = delay.map(|delay| now() + delay);
+        let has_priority = self.reconciler.has_priority(&key);
+        if self.queue.finish(&key, has_priority, next) {
+            self.metrics().added(R::NAME);
+        }
+    }
+}
+
+/// The time of the clock that delays follow. It can be virtual in tests.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// Returns at that time. Without a time it never returns.
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => futures::future::pending().await,
     }
 }
 
@@ -196,7 +295,7 @@ pub async fn guarded<R: Reconciler>(
     reconciler: &R,
     key: &ObjectKey,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
-) -> Result<Action, Error> {
+) -> Result<Outcome, Error> {
     // All log lines of one reconcile have its id.
     let id = reconciler.cluster().reconcile_id();
     let span = tracing::error_span!("reconcile", controller = R::NAME, object = %key, id);
@@ -209,10 +308,9 @@ async fn reconcile_with_metrics<R: Reconciler>(
     reconciler: &R,
     key: &ObjectKey,
     reconcile: impl Future<Output = Result<Outcome, Error>>,
-) -> Result<Action, Error> {
+) -> Result<Outcome, Error> {
     let cluster = reconciler.cluster();
     let began = (cluster.instant)();
-    reconciler.queue().dequeue(key, began);
     let reconcile = AssertUnwindSafe(reconcile).catch_unwind();
     let result = match tokio::time::timeout(cluster.deadline, reconcile).await {
         Err(_) => Err(Error::Timeout(cluster.deadline)),
@@ -235,26 +333,19 @@ async fn reconcile_with_metrics<R: Reconciler>(
         }
     }
     set_backoff(reconciler);
-    result.map(|outcome| match outcome {
-        Outcome::Done => Action::await_change(),
-        Outcome::Recheck(after) => {
-            reconciler.queue().enqueue(key, after);
-            Action::requeue(after)
-        }
-    })
+    result
 }
 
-/// The delay before the next reconcile after a failure.
-pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Error) -> Action {
+/// Records a failed reconcile. Returns the delay before the next one.
+pub fn after_failure<R: Reconciler>(reconciler: &R, key: &ObjectKey, error: &Error) -> Duration {
     let after = match error.retry() {
         Retry::After(after) => after,
         Retry::Backoff(longest) => reconciler.states().failed(key).min(longest),
     };
     set_backoff(reconciler);
-    reconciler.queue().enqueue(key, after);
     reconciler.cluster().metrics.work_queue.retried(R::NAME);
     tracing::debug!(controller = R::NAME, object = %key, ?after, "trying again");
-    Action::requeue(after)
+    after
 }
 
 fn set_backoff<R: Reconciler>(reconciler: &R) {

@@ -59,7 +59,7 @@ impl ObjectKey {
         self.0.starts_with(&*prefix.0)
     }
 
-    /// The key as kube's controller and stores represent it.
+    /// The key as kube's stores represent it.
     #[must_use]
     pub fn object_ref<K: Resource<DynamicType = ()>>(&self) -> ObjectRef<K> {
         let object = ObjectRef::new(self.name());

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`client`] | the API client: connections, time-outs, the gate that holds back writes without leadership |
 //! | `cluster`, `scope` | the dependencies that all controllers of a process share; those of one namespace |
-//! | `controller`, `queue` | the trait `Reconciler`, the loop that runs it, and the metrics of its queue |
+//! | `controller`, `queue` | the trait `Reconciler`, the loop that runs it, and its queue |
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `forbidden`, `undecodable`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `views`, `ownership`, `applied`, `live` | fields of Kubernetes' own kinds, the owners of objects, applied fields, checks against the API server |

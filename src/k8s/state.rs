@@ -3,9 +3,8 @@
 use crate::k8s::key::ObjectKey;
 use crate::k8s::retry::{self, pause};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The part of a backoff delay that jitter can take away.
 const BACKOFF_JITTER: f64 = 0.2;
@@ -23,8 +22,6 @@ struct Content<T> {
     entries: HashMap<ObjectKey, ObjectState<T>>,
     /// The number of entries with failures.
     failing: usize,
-    /// The objects that wait for a reconcile, with the time at which it is due. The queue itself, which is kube's, cannot be read.
-    queued: HashMap<ObjectKey, Instant>,
 }
 
 /// The states of all objects of a controller.
@@ -105,38 +102,9 @@ impl<T: Default> States<T> {
         self.lock().failing
     }
 
-    /// Records that a reconcile of the object is due at that time. Returns whether the object did not wait before. The earlier time
-    /// counts.
-    pub fn enqueue(&self, key: &ObjectKey, due: Instant) -> bool {
-        match self.lock().queued.entry(key.clone()) {
-            Entry::Occupied(mut queued) => {
-                let earlier = due.min(*queued.get());
-                queued.insert(earlier);
-                false
-            }
-            Entry::Vacant(vacant) => {
-                vacant.insert(due);
-                true
-            }
-        }
-    }
-
-    /// Records that the reconcile of the object begins. Returns the time at which it was due.
-    pub fn dequeue(&self, key: &ObjectKey) -> Option<Instant> {
-        self.lock().queued.remove(key)
-    }
-
-    /// The number of objects with a reconcile that is due.
-    #[must_use]
-    pub fn waiting(&self, now: Instant) -> usize {
-        let content = self.lock();
-        content.queued.values().filter(|due| **due <= now).count()
-    }
-
     /// Removes the state of a deleted object.
     pub fn forget(&self, key: &ObjectKey) {
         let mut content = self.lock();
-        content.queued.remove(key);
         let removed = content.entries.remove(key);
         content.failing -= usize::from(removed.is_some_and(|entry| entry.failures > 0));
     }
@@ -167,23 +135,6 @@ mod tests {
         assert_eq!(states.failing(), 3);
         states.forget(&key("a"));
         assert_eq!(states.failing(), 2);
-    }
-
-    #[test]
-    fn object_waits_once_from_the_earliest_time_until_its_reconcile() {
-        let states = states(|| 0.0);
-        let now = Instant::now();
-        let later = now + Duration::from_secs(9);
-        assert!(states.enqueue(&key("a"), later));
-        assert_eq!(states.waiting(now), 0);
-        assert!(!states.enqueue(&key("a"), now));
-        assert!(!states.enqueue(&key("a"), later));
-        assert!(states.enqueue(&key("b"), now));
-        assert_eq!(states.waiting(now), 2);
-        assert_eq!(states.dequeue(&key("a")), Some(now));
-        assert_eq!(states.dequeue(&key("a")), None);
-        states.forget(&key("b"));
-        assert_eq!(states.waiting(later), 0);
     }
 
     #[test]

@@ -65,6 +65,7 @@ use crate::controllers::vm::state::{VmState, VmStates};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
+use crate::k8s::key::ObjectKey;
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::Undecodable;
 use futures::Stream;
@@ -101,6 +102,11 @@ impl Reconciler for Context {
 
     fn objects(&self) -> Store<VirtualMachine> {
         self.vms.reader()
+    }
+
+    // The status of a VM that starts or runs does not wait for the creation of others.
+    fn has_priority(&self, vm: &ObjectKey) -> bool {
+        self.caches.pods.get(vm).is_some()
     }
 
     fn reconcile(

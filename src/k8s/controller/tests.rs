@@ -1,16 +1,25 @@
 use super::*;
 use crate::k8s::cluster::Manager;
+use crate::k8s::store::primary::PrimaryStore;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
+use std::sync::Mutex;
 
 struct Fake {
     cluster: Cluster,
     states: States<()>,
+    objects: PrimaryStore<ConfigMap>,
+    /// The time since then, in milliseconds, and the object of each reconcile that has started.
+    began: tokio::time::Instant,
+    started: Mutex<Vec<(u128, String)>>,
 }
 
 impl Reconciler for Fake {
     type Object = ConfigMap;
     type State = ();
     const NAME: &'static str = "fake";
+    const CONCURRENCY: u16 = 2;
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
@@ -21,11 +30,14 @@ impl Reconciler for Fake {
     }
 
     fn objects(&self) -> Store<ConfigMap> {
-        kube::runtime::reflector::store().0
+        self.objects.reader()
     }
 
-    async fn reconcile(&self, _: Arc<ConfigMap>) -> Result<Outcome, Error> {
-        Ok(Outcome::Done)
+    async fn reconcile(&self, object: Arc<ConfigMap>) -> Result<Outcome, Error> {
+        let started = (self.began.elapsed().as_millis(), object.name_any());
+        self.started.lock().unwrap().push(started);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(Outcome::Recheck(Duration::from_secs(10)))
     }
 }
 
@@ -41,6 +53,9 @@ fn fake() -> Fake {
     Fake {
         cluster: Cluster::new(kube::Client::new(nothing, "ns"), manager),
         states: States::new(Duration::from_secs(1), || 0.0),
+        objects: PrimaryStore::default(),
+        began: tokio::time::Instant::now(),
+        started: Mutex::default(),
     }
 }
 
@@ -62,7 +77,7 @@ fn conflict() -> Error {
 #[tokio::test]
 async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
     let fake = fake();
-    let pauses = |n: usize| -> Vec<Action> {
+    let pauses = |n: usize| -> Vec<Duration> {
         (0..n)
             .map(|_| after_failure(&fake, &key(), &conflict()))
             .collect()
@@ -70,14 +85,11 @@ async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
     let expected = [
         1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
     ];
-    assert_eq!(
-        pauses(10),
-        expected.map(|ms| Action::requeue(Duration::from_millis(ms)))
-    );
+    assert_eq!(pauses(10), expected.map(Duration::from_millis));
     guarded(&fake, &key(), async { Ok(Outcome::Done) })
         .await
         .unwrap();
-    assert_eq!(pauses(1), [Action::requeue(Duration::from_secs(1))]);
+    assert_eq!(pauses(1), [Duration::from_secs(1)]);
 }
 
 #[tokio::test]
@@ -98,7 +110,7 @@ async fn a_server_that_is_busy_is_asked_when_it_says() {
     for seconds in [45, 1, 1] {
         assert_eq!(
             after_failure(&fake, &key(), &busy(seconds)),
-            Action::requeue(Duration::from_secs(seconds.into()))
+            Duration::from_secs(seconds.into())
         );
     }
 }
@@ -116,43 +128,61 @@ async fn a_panic_is_one_objects_failure() {
             "internal error of the operator; report it as a bug: poisoned"
         )
     );
-    assert_eq!(
-        after_failure(&fake, &key(), &error),
-        Action::requeue(Duration::from_secs(1))
-    );
-    assert_eq!(
-        after_failure(&fake, &key(), &error),
-        Action::requeue(Duration::from_secs(2))
-    );
+    assert_eq!(after_failure(&fake, &key(), &error), Duration::from_secs(1));
+    assert_eq!(after_failure(&fake, &key(), &error), Duration::from_secs(2));
     let done = guarded(&fake, &key(), async { Ok(Outcome::Done) })
         .await
         .unwrap();
-    assert_eq!((done, fake.states.failing()), (Action::await_change(), 0));
+    assert_eq!((done, fake.states.failing()), (Outcome::Done, 0));
 }
 
-#[tokio::test]
-async fn queue_counts_additions_waits_and_retries() {
-    let fake = fake();
-    let has = |name: &str, value: &str| {
-        let text = fake.cluster.metrics.text();
+fn object(name: &str) -> ConfigMap {
+    serde_json::from_value(serde_json::json!({"metadata": {"name": name, "namespace": "ns"}}))
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_reconciled_after_changes_and_delays_until_the_stop() {
+    let fake = Arc::new(fake());
+    fake.objects.watched(&Event::Init);
+    for name in ["c", "b", "a"] {
+        fake.objects.watched(&Event::InitApply(object(name)));
+    }
+    fake.objects.watched(&Event::InitDone);
+    let began = fake.began;
+    // The object x does not exist. The stop is during the last reconcile of b.
+    let changes = [(500, "a"), (5000, "b"), (5000, "x")];
+    let changes = futures::stream::iter(changes).then(move |(after, name)| async move {
+        tokio::time::sleep_until(began + Duration::from_millis(after)).await;
+        ObjectRef::from_obj(&object(name))
+    });
+    let stop = tokio::time::sleep(Duration::from_millis(16_500));
+    run(fake.clone(), changes, stop).await;
+    assert_eq!(began.elapsed(), Duration::from_secs(17));
+    let started = std::mem::take(&mut *fake.started.lock().unwrap());
+    let started: Vec<_> = started.iter().map(|(at, it)| (*at, it.as_str())).collect();
+    let expected = [
+        (0, "a"),
+        (0, "b"),
+        (1000, "c"),
+        (1000, "a"),
+        (5000, "b"),
+        (12_000, "a"),
+        (12_000, "c"),
+        (16_000, "b"),
+    ];
+    assert_eq!(started, expected);
+    after_failure(&*fake, &key(), &conflict());
+    let text = fake.cluster.metrics.text();
+    for (name, value) in [
+        ("depth", 0),
+        ("adds_total", 12),
+        ("queue_duration_seconds_count", 9),
+        ("retries_total", 1),
+    ] {
         let line = format!(r#"workqueue_{name}{{controller="fake",name="fake"}} {value}"#);
         assert!(text.lines().any(|other| other == line), "{line}: {text}");
-    };
-    fake.queue().enqueue(&key(), Duration::ZERO);
-    fake.queue().enqueue(&key(), Duration::ZERO);
-    fake.queue().update_depth();
-    has("depth", "1");
-    has("adds_total", "1");
-    guarded(&fake, &key(), async { Err(conflict()) })
-        .await
-        .unwrap_err();
-    has("queue_duration_seconds_count", "1");
-    after_failure(&fake, &key(), &conflict());
-    fake.queue().update_depth();
-    // The retry is not due yet.
-    has("depth", "0");
-    has("adds_total", "2");
-    has("retries_total", "1");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! The newest known state of the objects that a controller reconciles, in a store that kube's controller can read.
+//! The newest known state of the objects that a controller reconciles, in a store of kube.
 //!
 //! As in [`Cache`](crate::k8s::store::children::Cache), the watch and the responses to the operator's own writes feed
 //! it, and it never returns to an older version. Only the watch adds and removes objects.
@@ -37,7 +37,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Default for PrimaryStore<K
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + 'static> PrimaryStore<K> {
-    /// The store as kube's controller reads it.
+    /// The store as the loop of the controller reads it.
     #[must_use]
     pub fn reader(&self) -> Store<K> {
         self.reader.clone()

@@ -8,7 +8,6 @@ use http::{Request, StatusCode};
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
-use kube::runtime::controller::Action;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -211,7 +210,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
     );
     assert_eq!(
         after_failure(&ctx, &ctx.scope.key("vm"), &error),
-        Action::requeue(Duration::from_secs(1))
+        Duration::from_secs(1)
     );
     write().await.unwrap();
     assert_eq!(requests(), 2);
