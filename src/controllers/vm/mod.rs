@@ -91,6 +91,8 @@ impl Reconciler for Context {
     type Object = VirtualMachine;
     type State = VmState;
     const NAME: &'static str = "vm";
+    // The first reconcile of a VM waits for about ten requests, so it needs little of a processor.
+    const CONCURRENCY: u16 = 32;
 
     fn cluster(&self) -> &Cluster {
         &self.scope.cluster
