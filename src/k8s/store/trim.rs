@@ -25,8 +25,10 @@ struct Read {
     uid: Option<String>,
 }
 
-/// Prefixes of annotations that no controller reads: those of `kubectl apply` and of volume binders.
-const UNUSED_ANNOTATIONS: [&str; 4] = [
+/// Prefixes of annotations that no controller reads: those of `kubectl apply`, of Argo CD and of volume binders. Other annotations of
+/// Argo CD can be in a template of a PVC, which is compared with the PVC.
+const UNUSED_ANNOTATIONS: [&str; 5] = [
+    "argocd.argoproj.io/tracking-id",
     "kubectl.kubernetes.io/last-applied-configuration",
     "pv.kubernetes.io/",
     "volume.kubernetes.io/",
@@ -116,13 +118,15 @@ mod tests {
     }
 
     #[test]
-    fn all_but_the_managed_fields_is_read() {
+    fn all_but_the_managed_fields_and_unused_annotations_is_read() {
         let object = object();
+        let unused = json!({"argocd.argoproj.io/tracking-id": "app:v1/K:n/a"});
         let mut whole: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         assert!(whole.managed_fields.take().is_some());
         assert_eq!(metadata(&object["metadata"]).unwrap(), whole);
         assert_eq!(
-            metadata(&json!({"labels": null, "creationTimestamp": null})).unwrap(),
+            metadata(&json!({"labels": null, "creationTimestamp": null, "annotations": unused}))
+                .unwrap(),
             ObjectMeta::default()
         );
     }
