@@ -181,14 +181,35 @@ pub struct TerminatedView {
 /// A PVC.
 #[derive(Clone, Debug, Default, Resource, Deserialize)]
 #[resource(inherit = PersistentVolumeClaim)]
+#[serde(from = "ReceivedClaim")]
 #[allow(missing_docs)]
 pub struct ClaimView {
-    #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
-    #[serde(default)]
     pub spec: ClaimSpecView,
-    #[serde(default)]
     pub status: ClaimStatusView,
+}
+
+#[derive(Deserialize)]
+struct ReceivedClaim {
+    #[serde(deserialize_with = "metadata")]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: ClaimSpecView,
+    #[serde(default)]
+    status: ClaimStatusView,
+}
+
+impl From<ReceivedClaim> for ClaimView {
+    fn from(mut received: ReceivedClaim) -> Self {
+        if received.status.phase == "Bound" {
+            received.spec.volume_name = None;
+        }
+        Self {
+            metadata: received.metadata,
+            spec: received.spec,
+            status: received.status,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -202,7 +223,7 @@ pub struct ClaimSpecView {
     /// `Block` or `Filesystem`.
     pub volume_mode: Option<String>,
     pub volume_attributes_class_name: Option<String>,
-    /// The PersistentVolume. Kubernetes sets it in a bound PVC.
+    /// The PersistentVolume that a PVC names which is not bound. None in a bound PVC, in which Kubernetes sets the field.
     pub volume_name: Option<Box<str>>,
     pub resources: ClaimResourcesView,
 }
@@ -285,4 +306,21 @@ pub struct ServiceSpecView {
 pub struct SecretView {
     #[serde(deserialize_with = "metadata")]
     pub metadata: ObjectMeta,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn volume_name_is_kept_for_a_pvc_that_is_not_bound() {
+        let kept = ["Pending", "Bound", "Lost"].map(|phase| {
+            let spec = json!({"volumeName": "pv"});
+            let claim = json!({"metadata": {}, "spec": spec, "status": {"phase": phase}});
+            let claim: ClaimView = serde_json::from_value(claim).unwrap();
+            claim.spec.volume_name.is_some()
+        });
+        assert_eq!(kept, [true, false, true]);
+    }
 }
