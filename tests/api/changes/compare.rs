@@ -140,10 +140,10 @@ fn started_otherwise(made: &Rest, found: &Rest) -> BTreeSet<String> {
             .unwrap_or_default();
         hashes
     });
-    let hashed = made.iter();
-    let hashed = hashed.filter(|(field, hash)| found.get(*field) != Some(hash));
-    let hashed = hashed.map(|(field, _)| field.clone());
-    hashed.chain(removed).collect()
+    // The annotation has no entry of a field that is not set.
+    let hashed = made.keys().chain(found.keys());
+    let hashed = hashed.filter(|field| made.get(*field) != found.get(*field));
+    hashed.cloned().chain(removed).collect()
 }
 
 /// The requests and limits of CPU and memory that the pod was resized with. A resize removes none.

@@ -102,7 +102,8 @@ fn objects_with(path: &str, mut settings: Reconciler) -> String {
     for claim in identity.claims.values_mut() {
         claim.uid = format!("uid-of-{}", claim.name);
     }
-    let pod = objects::with_identity(objects::with_template_hash(pod), &identity);
+    let pod = objects::with_short_hashes(objects::with_template_hash(pod));
+    let pod = objects::with_identity(pod, &identity);
     assert_eq!(claim_changes, [], "no claim exists");
     let claims = image_repository
         .iter()

@@ -150,7 +150,8 @@ async fn create_pod(
     report::record_volumes(observed, mounted, ctx).await?;
     let mut pod = objects.pod.clone();
     pod.annotations_mut().extend(objects.stage.annotations());
-    let pod = objects::with_identity(objects::with_template_hash(pod), &objects.identity);
+    let pod = objects::with_short_hashes(objects::with_template_hash(pod));
+    let pod = objects::with_identity(pod, &objects.identity);
     ctx.scope
         .writer()
         .create_or_get(&ctx.caches.pods, &pod)

@@ -6,7 +6,7 @@ mod import_pod;
 mod pod;
 mod volumes;
 
-pub use pod::{template_hash, with_identity, with_template_hash};
+pub use pod::{template_hash, with_identity, with_short_hashes, with_template_hash};
 
 use crate::api::logging;
 use crate::api::runner::identity::{ClaimIdentity, PodIdentity};
@@ -44,7 +44,8 @@ pub struct Objects<Stage = Prepared> {
     pub display_secret: Option<Secret>,
     /// The Service of type `LoadBalancer`, if the VM has one.
     pub service: Option<Service>,
-    /// The pod without template hash and identity. [`with_template_hash`] and [`with_identity`] add them.
+    /// The pod without template hash and identity. [`with_template_hash`] and [`with_identity`] add them, and [`with_short_hashes`] removes
+    /// hashes of unset fields, which the template hash covers.
     pub pod: Pod,
     /// Values in the environment of a new pod. The UIDs of PVCs are empty until the PVCs are applied.
     pub identity: PodIdentity,

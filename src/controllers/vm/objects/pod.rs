@@ -9,7 +9,9 @@ use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
 use crate::controllers::vm::objects::volumes::{self, mounts, volumes};
 use crate::controllers::vm::objects::{Plan, owned, version_annotation};
-use crate::controllers::vm::plan::{Place, Rights, protocol, without_unset_console_port};
+use crate::controllers::vm::plan::{
+    Place, Rights, protocol, short_form, without_unset_console_port,
+};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, Pod,
     PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile, SecurityContext,
@@ -110,6 +112,21 @@ pub fn with_template_hash(mut pod: Pod) -> Pod {
     let hash = template_hash(&pod);
     pod.annotations_mut()
         .insert(names::ANNOTATION_TEMPLATE_HASH.to_owned(), hash);
+    pod
+}
+
+/// The pod with the short form of the hashes of its fields. The operator keeps the annotation of each pod in memory.
+#[must_use]
+pub fn with_short_hashes(mut pod: Pod) -> Pod {
+    let hashes = pod
+        .annotations_mut()
+        .get_mut(names::ANNOTATION_STARTED_WITH);
+    if let Some(hashes) = hashes
+        && let Ok(all) = serde_json::from_str(hashes)
+    {
+        // Serializing plain data into a string cannot fail.
+        *hashes = serde_json::to_string(&short_form(all)).unwrap_or_default();
+    }
     pod
 }
 

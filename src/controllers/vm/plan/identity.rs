@@ -4,7 +4,7 @@
 
 use crate::api::logging::level;
 use crate::api::runner::config::{DriveConfig, DriveType, VmConfig};
-use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec};
+use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec, names};
 use crate::api::{VirtualMachine, hex};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -13,6 +13,17 @@ use std::collections::BTreeMap;
 
 /// The field that pods of earlier versions have no hash of.
 const CONSOLE_PORT: &str = "spec.consolePort";
+
+/// The short form of the hashes, in which one entry replaces those of all fields that are not set. These are half of the fields.
+///
+/// For a pod with it, a field of a later version was not set. So the default of a new field must have the hash of an unset field.
+#[must_use]
+pub fn short_form(mut hashes: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let unset = hash(&Value::Null);
+    hashes.retain(|_, hash| *hash != unset);
+    hashes.insert(names::STARTED_WITH_OTHER_FIELDS.to_owned(), unset);
+    hashes
+}
 
 /// The hashes as a version without `spec.consolePort` calculates them, if the field is not set.
 #[must_use]

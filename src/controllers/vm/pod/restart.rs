@@ -66,11 +66,12 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
     // Pods of the Java VM-Operator have no such annotation. Their fields are unknown.
     let before = started_with(pod.annotations())?;
     let now = started_with(desired.annotations())?;
-    // Fields that another version of the operator did not hash are not known to differ.
+    // Without an entry for all other fields, those that another version of the operator did not hash are not known to differ.
     let changed = now.iter().filter(|(field, hash)| {
         let of_earlier_version = (*field == NEW_FIELD).then_some(UNSET);
         let before = before
             .get(*field)
+            .or_else(|| before.get(names::STARTED_WITH_OTHER_FIELDS))
             .map(String::as_str)
             .or(of_earlier_version);
         before.is_some_and(|before| before != *hash)
