@@ -100,8 +100,7 @@ pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner
 
 /// Field manager of the operator, for child objects and for its status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
-/// Field manager of the fields that the runner reports, in its report and in the VM's status. Runners of earlier versions and the
-/// operator write the latter with the same field manager, so that each can replace the other.
+/// Field manager of the runner in its report. Runners of earlier versions write the VM's status as the same manager.
 pub const MANAGER_RUNNER: &str = "vm-runner";
 
 /// `reportingController` of the operator's events.

@@ -97,6 +97,9 @@ pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
     let status = &vm.status;
     let ready = find(&status.conditions, conditions::READY);
     let console = find(&status.conditions, conditions::CONSOLE_CONNECTED);
+    // The first condition of a VM has the time of its creation.
+    let created = vm.creation_timestamp().map(|time| time.0);
+    let changed = console.map(|console| console.last_transition_time.0);
     let is_current = |ready: &&Condition| ready.observed_generation == vm.metadata.generation;
     let requested = vm.spec.vm.restart_request.unwrap_or_default();
     let done = status.observed_restart_request.unwrap_or_default();
@@ -121,7 +124,7 @@ pub fn vm_facts(vm: &MemberView, pool: &str) -> Vm {
         is_restarting: (requested > done && !is_stopped)
             || needed.is_some_and(|needed| needed > done),
         is_connected: is_true(&status.conditions, conditions::CONSOLE_CONNECTED),
-        connection_changed: console.map(|console| console.last_transition_time.0),
+        connection_changed: changed.filter(|time| Some(*time) > created),
         held: held(&status.assignment),
         restart_needed: needed,
     }

@@ -16,7 +16,7 @@
 //! | [`gates::orphans`] | `Observed` | objects of a previous VM with the same name are deleted |
 //! | [`report`] | all of the above | status and events: only differences are written |
 //!
-//! The step observe reads the runner's report ([`runner_report`]). The first write of the step report copies it into the VM's status.
+//! The step observe reads the runner's report ([`runner_report`]). The step report copies it into the VM's status, with `Ready`.
 //!
 //! [`fetch`] downloads CD images into the image repository. [`diagnose`] finds the blocking condition of a VM that does
 //! not start or stop. [`pod`] handles changes and restarts of a running pod. [`context`] has the stores and the
@@ -47,6 +47,7 @@ pub mod report;
 mod requeue;
 pub mod runner_report;
 pub mod state;
+pub mod status;
 pub mod views;
 pub mod volumes;
 pub mod watches;
@@ -187,7 +188,7 @@ async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome
     let outcome = Outcome::Done.recheck_within(observed.copy.delay());
     if observe::orphans_pod(&observed.vm) {
         // The deletion leaves the pod, which goes on.
-        runner_report::copy(observed, None, ctx).await?;
+        runner_report::copy(observed, ctx).await?;
         return Ok(outcome);
     }
     let decision = decide::decide(observed, false);
@@ -293,7 +294,7 @@ async fn report_all(
             None
         }
         // Other errors are not about the VM. The operator's part of its status is kept.
-        (_, Err(_)) => return runner_report::copy(observed, None, ctx).await.map(drop),
+        (_, Err(_)) => return runner_report::copy(observed, ctx).await,
         (Ok(plan), Ok(conditions)) => diagnose::media::explain(decision, conditions)
             .or_else(|| diagnose::explain(observed))
             .map(|problem| plan.with_outdated_claim(problem)),

@@ -66,13 +66,13 @@ pub struct Observed {
 }
 
 /// Whether the report of the VM's pod differs from the VM's status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum ReportCopy {
     /// It does not differ, or there is none.
     #[default]
     None,
-    /// It is copied in this reconcile. These events follow.
-    Due(Vec<RunnerEvent>),
+    /// It is copied into this VM in this reconcile. These events follow.
+    Due(Arc<VirtualMachine>, Vec<RunnerEvent>),
     /// It is copied after this time.
     Later(Duration),
 }
@@ -83,7 +83,7 @@ impl ReportCopy {
     pub fn delay(&self) -> Option<Duration> {
         match self {
             Self::Later(delay) => Some(*delay),
-            Self::None | Self::Due(_) => None,
+            Self::None | Self::Due(..) => None,
         }
     }
 }

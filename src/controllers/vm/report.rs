@@ -12,22 +12,20 @@ use crate::api::VirtualMachine;
 use crate::api::conditions::find;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::vm::diagnosis::Diagnosis;
-use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus, names};
+use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::observe::{self, Observed, ReportCopy};
 use crate::controllers::vm::pod::restart;
-use crate::controllers::vm::runner_report::{self, apply_body};
-use crate::controllers::vm::views::VmView;
+use crate::controllers::vm::runner_report;
+use crate::controllers::vm::status;
 use crate::k8s::error::Error;
 use crate::k8s::events;
 use crate::settings::GuestShutdownRecord;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
+use kube::Resource;
 use kube::runtime::events::EventType;
-use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// Rejections by the API server. The message of a webhook can differ at each request, and each write of the status triggers a
 /// reconcile. Therefore a reported message is retained for at least a minute.
@@ -70,21 +68,17 @@ pub async fn report(
         restart_request: restart::carried_out(observed, created),
         volumes: &volumes,
         records_volumes: !observed.recorded.is_empty()
-            || matches!(observed.copy, ReportCopy::Due(_)),
+            || matches!(observed.copy, ReportCopy::Due(..)),
         retain_rejections: ctx
             .states
             .keeps_message(&observed.key(), (ctx.scope.cluster.instant)()),
     };
     let Some(status) = operator_status(vm, &fields, observed.now) else {
-        return runner_report::copy(observed, None, ctx).await.map(drop);
+        return runner_report::copy(observed, ctx).await;
     };
     let before = present(vm).and_then(|status| find(&status.conditions, conditions::READY));
     let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
-    // One write is enough if the report changes only the condition Ready.
-    let copied = runner_report::copy(observed, status.pointer("/status/conditions/0"), ctx).await?;
-    if let Some(status) = operator_status(&copied, &fields, observed.now) {
-        write(vm, &status, ctx).await?;
-    }
+    runner_report::write(observed, &status, ctx).await?;
     let mut reasons = notes.into_iter().flatten().map(|note| note.reason);
     if REJECTIONS.contains(&ready.reason.into()) || reasons.any(|it| REJECTIONS.contains(&it)) {
         ctx.states
@@ -132,25 +126,13 @@ pub async fn record_volumes(
     let Some(status) = operator_status(vm, &fields, observed.now) else {
         return Ok(());
     };
-    let written = write(vm, &status, ctx).await?;
+    let written = runner_report::write(observed, &status, ctx).await?;
     if is_new {
         publish(vm, &ready, ctx).await;
     }
     observed.recorded = observe::recorded(&written, ctx);
-    observed.vm = written;
+    (observed.vm, observed.copy) = (written, ReportCopy::None);
     Ok(())
-}
-
-async fn write(
-    vm: &VirtualMachine,
-    status: &Value,
-    ctx: &Context,
-) -> Result<Arc<VirtualMachine>, Error> {
-    let (name, manager) = (vm.name_any(), names::MANAGER_OPERATOR);
-    ctx.scope
-        .writer()
-        .apply_status::<VirtualMachine, VmView>(&ctx.vms, &name, manager, status)
-        .await
 }
 
 fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
@@ -224,79 +206,76 @@ pub struct OperatorFields<'a> {
     pub retain_rejections: bool,
 }
 
-/// The body that writes the operator's fields of the status, if one differs from the present status.
+/// The VM's status with the operator's fields, if one of them differs from the present status.
 #[must_use]
 pub fn operator_status(
     vm: &VirtualMachine,
     fields: &OperatorFields<'_>,
     now: Timestamp,
-) -> Option<Value> {
-    let OperatorFields {
-        ready,
-        notes,
-        restarts,
-        guest_shutdown,
-        restart_request,
-        volumes,
-        records_volumes,
-        retain_rejections,
-    } = *fields;
-    let present_conditions = present(vm)
-        .map(|status| status.conditions.as_slice())
-        .unwrap_or_default();
+) -> Option<VirtualMachineStatus> {
+    let present = status::present(vm);
+    let generation = vm.metadata.generation;
+    let next = VirtualMachineStatus {
+        observed_generation: generation,
+        restarts: fields.restarts.cloned(),
+        guest_shutdown: fields.guest_shutdown,
+        observed_restart_request: fields.restart_request,
+        conditions: next_conditions(&present.conditions, fields, generation, now),
+        ..present.clone()
+    };
+    let is_recorded = present.volumes == fields.volumes || !fields.records_volumes;
+    if next == present && is_recorded {
+        return None;
+    }
+    Some(VirtualMachineStatus {
+        volumes: fields.volumes.to_vec(),
+        ..next
+    })
+}
+
+/// The list with the operator's conditions. The order, and the conditions of runners and of other programs, are retained.
+fn next_conditions(
+    present: &[Condition],
+    fields: &OperatorFields<'_>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
     let at = |wanted: &DesiredCondition| {
-        let next = wanted.at(present_conditions, vm.metadata.generation, now);
+        let next = wanted.at(present, generation, now);
         let same = |before: &&Condition| {
             Condition {
                 message: next.message.clone(),
                 ..(*before).clone()
             } == next
         };
-        let is_retained = retain_rejections && REJECTIONS.contains(&wanted.reason);
-        let before = find(present_conditions, wanted.type_)
+        let is_retained = fields.retain_rejections && REJECTIONS.contains(&wanted.reason);
+        let before = find(present, wanted.type_)
             .filter(|_| is_retained)
             .filter(same);
         before.cloned().unwrap_or(next)
     };
-    let present_notes: Vec<Condition> = conditions::ADDITIONAL
-        .iter()
-        .filter_map(|type_| find(present_conditions, type_).cloned())
-        .collect();
-    let notes: Vec<Condition> = notes.map_or_else(
-        || present_notes.clone(),
-        |notes| notes.iter().map(at).collect(),
-    );
-    let conditions: Vec<Condition> = [at(&ready.wanted())].into_iter().chain(notes).collect();
-    let same = present(vm).is_some_and(|status| {
-        status.observed_generation == vm.metadata.generation
-            && status.restarts.as_ref() == restarts
-            && status.guest_shutdown == guest_shutdown
-            && status.observed_restart_request == restart_request
-            && (status.volumes == volumes || !records_volumes)
-    });
-    let is_present = conditions
-        .iter()
-        .all(|wanted| find(present_conditions, &wanted.type_) == Some(wanted));
-    // A condition that is left out of the body is removed.
-    if same && is_present && present_notes.len() == conditions.len() - 1 {
-        return None;
+    let ready = fields.ready.wanted();
+    let notes = fields.notes.into_iter().flatten();
+    let wanted: Vec<&DesiredCondition> = [&ready].into_iter().chain(notes).collect();
+    // Without a note, an additional condition is removed.
+    let is_removed = |condition: &Condition| {
+        fields.notes.is_some() && conditions::ADDITIONAL.contains(&condition.type_.as_str())
+    };
+    let mut next = Vec::new();
+    for condition in present {
+        match wanted
+            .iter()
+            .copied()
+            .find(|it| it.type_ == condition.type_)
+        {
+            Some(wanted) => next.push(at(wanted)),
+            None if is_removed(condition) => {}
+            None => next.push(condition.clone()),
+        }
     }
-    let status = json!({
-        "observedGeneration": vm.metadata.generation,
-        "restarts": restarts,
-        "guestShutdown": guest_shutdown,
-        "observedRestartRequest": restart_request,
-        "volumes": Some(volumes).filter(|volumes| !volumes.is_empty()),
-        "conditions": conditions,
-    });
-    Some(apply_body(vm, without_nulls(status)))
-}
-
-fn without_nulls(mut value: Value) -> Value {
-    if let Some(map) = value.as_object_mut() {
-        map.retain(|_, v| !v.is_null());
-    }
-    value
+    let is_absent = |wanted: &&DesiredCondition| find(present, wanted.type_).is_none();
+    next.extend(wanted.into_iter().filter(is_absent).map(at));
+    next
 }
 
 async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {

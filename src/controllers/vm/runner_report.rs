@@ -13,20 +13,18 @@ mod reset;
 
 pub use reset::{reset_stopped_runner, stopped_runner_status};
 
-use crate::api::conditions::find;
 use crate::api::report;
-use crate::api::vm::conditions;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VmReport, VmReportSpec};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::{Observed, ReportCopy};
-use crate::controllers::vm::views::{ReportView, VmView};
+use crate::controllers::vm::status;
+use crate::controllers::vm::views::ReportView;
 use crate::k8s;
 use crate::k8s::error::Error;
 use crate::k8s::ownership::owns;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,26 +32,6 @@ use std::time::Duration;
 const COPY_SPACING: Duration = Duration::from_secs(1);
 /// Minimum time between two copies that change only the guest's memory. A balloon changes its size in many steps for about a minute.
 const MEMORY_COPY_SPACING: Duration = Duration::from_secs(15);
-
-/// The fields of the VM's status that a report has.
-const COPIED: [&str; 16] = [
-    "observedResetRequest",
-    "runnerVersion",
-    "cpus",
-    "ram",
-    "nodeName",
-    "podIP",
-    "guestIPs",
-    "consoleClient",
-    "loggedInUser",
-    "displayPasswordSerial",
-    "osinfo",
-    "boots",
-    "resets",
-    "consoleConnections",
-    "consoles",
-    "consoleKey",
-];
 
 /// Creates the report of the VM's pod if there is none. The garbage collector deletes it after the pod.
 ///
@@ -112,7 +90,8 @@ pub fn take(observed: Observed, ctx: &Context) -> Observed {
             ..observed
         };
     }
-    let copy = ReportCopy::Due(events::changes(&present, &status));
+    let events = events::changes(&present, &status);
+    let copy = ReportCopy::Due(observed.vm.clone(), events);
     let vm = Arc::new(VirtualMachine {
         status: Some(status),
         ..VirtualMachine::clone(&observed.vm)
@@ -141,28 +120,34 @@ fn report_of_pod(observed: &Observed, ctx: &Context) -> Option<Arc<ReportView>> 
     ctx.caches.reports.get(&ctx.scope.key(&uid))
 }
 
-/// Writes the report into the VM's status if that is due, and publishes its events. Returns the VM as written. `ready` is the
-/// new condition `Ready`.
+/// Copies the report into the VM's status without another change, if that is due.
 ///
-/// The write includes the condition `Ready`, so that a start takes one write less. The field manager owns the condition from
-/// then on, and each of its writes must include it.
+/// # Errors
+/// If the status cannot be written.
+pub async fn copy(observed: &Observed, ctx: &Context) -> Result<(), Error> {
+    if matches!(observed.copy, ReportCopy::Due(..)) {
+        write(observed, &status::present(&observed.vm), ctx).await?;
+    }
+    Ok(())
+}
+
+/// Writes a status of the observed VM. If the report is due, the status contains it, and its events follow. So the report and the condition
+/// `Ready` that results from it are one write. Returns the VM as written.
 ///
 /// # Errors
 /// If the status cannot be written. Events are best effort.
-pub async fn copy(
+pub async fn write(
     observed: &Observed,
-    ready: Option<&Value>,
+    status: &VirtualMachineStatus,
     ctx: &Context,
 ) -> Result<Arc<VirtualMachine>, Error> {
-    let vm = &observed.vm;
-    let (ReportCopy::Due(changes), Some(status)) = (&observed.copy, &vm.status) else {
-        return Ok(vm.clone());
+    let ReportCopy::Due(stored, events) = &observed.copy else {
+        return status::write(&observed.vm, status, ctx).await;
     };
-    let body = apply_body(vm, copied_fields(status, ready));
-    let written = write(vm, &body, ctx).await?;
+    let written = status::write(stored, status, ctx).await?;
     let now = (ctx.scope.cluster.instant)();
     ctx.states.report_copied(&observed.key(), now);
-    for event in changes {
+    for event in events {
         if event.note == events::RESET_NOTE && !ctx.states.reports_reset(&observed.key(), now) {
             continue;
         }
@@ -173,7 +158,7 @@ pub async fn copy(
         };
         k8s::events::publish(
             &ctx.scope.cluster,
-            &vm.object_ref(&()),
+            &stored.object_ref(&()),
             type_,
             event.reason,
             &event.note,
@@ -181,58 +166,6 @@ pub async fn copy(
         .await;
     }
     Ok(written)
-}
-
-/// Writes fields of a runner into the VM's status. The field manager is that of earlier runners, so that the fields keep one owner.
-async fn write(
-    vm: &VirtualMachine,
-    body: &Value,
-    ctx: &Context,
-) -> Result<Arc<VirtualMachine>, Error> {
-    ctx.scope
-        .writer()
-        .apply_status::<VirtualMachine, VmView>(
-            &ctx.vms,
-            &vm.name_any(),
-            names::MANAGER_RUNNER,
-            body,
-        )
-        .await
-}
-
-/// The body of a write to the VM's status. The resource version prevents a write to a later VM with the same name, or to a VM that
-/// has changed. The API server does not compare the UID in a write to a status.
-pub(super) fn apply_body(vm: &VirtualMachine, status: Value) -> Value {
-    json!({
-        "apiVersion": VirtualMachine::api_version(&()),
-        "kind": VirtualMachine::kind(&()),
-        "metadata": {"name": vm.name_any(), "resourceVersion": vm.resource_version()},
-        "status": status,
-    })
-}
-
-/// The fields of the status that the report's field manager owns.
-fn copied_fields(status: &VirtualMachineStatus, ready: Option<&Value>) -> Value {
-    let reported = conditions::OF_RUNNER
-        .iter()
-        .filter_map(|type_| find(&status.conditions, type_))
-        .map(|condition| json!(condition));
-    let present = find(&status.conditions, conditions::READY);
-    let ready = ready
-        .cloned()
-        .or_else(|| present.map(|present| json!(present)));
-    let conditions: Value = reported.chain(ready).collect();
-    let mut fields = serde_json::to_value(status).unwrap_or_default();
-    if let Some(fields) = fields.as_object_mut() {
-        let has_user = status
-            .consoles
-            .iter()
-            .any(|console| !console.user.is_empty());
-        fields
-            .retain(|name, _| COPIED.contains(&name.as_str()) || has_user && name == "consoleUser");
-        fields.insert("conditions".to_owned(), conditions);
-    }
-    fields
 }
 
 /// The VM's status with the report of its present pod. None without such a report.

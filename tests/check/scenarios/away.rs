@@ -115,13 +115,12 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         pod["status"] = json!({"phase": "Running"})
     });
     server.api.change(VMS, "vm", |vm| {
-        vm["status"]["conditions"]
-            .as_array_mut()
-            .unwrap()
-            .push(json!({
-                "type": "Running", "status": "True", "reason": "VmStarted", "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }));
+        let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
+        conditions.retain(|condition| condition["type"] != "Running");
+        conditions.push(json!({
+            "type": "Running", "status": "True", "reason": "VmStarted", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }));
     });
     server
         .within(10, "the VM runs", |api| reason(api) == "Running")

@@ -22,10 +22,6 @@ async fn crash(world: &World, times: u32) {
 
 /// The pod runs, and its runner reports it in place of the previous runner's report.
 fn run(world: &World) {
-    world.api.change(VMS, "vm", |vm| {
-        let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
-        conditions.retain(|condition| condition["type"] != "Running");
-    });
     world.run();
     world.api.change(VMS, "vm", |vm| {
         let conditions = vm["status"]["conditions"].as_array_mut().unwrap();

@@ -1,6 +1,5 @@
 //! A scripted API server: a store of objects behind a tower service, which records each request and fails on demand. It
-//! implements the rules on which the operator relies: unique names, increasing versions, UID preconditions, and merges
-//! of maps and keyed lists by server-side apply.
+//! implements the rules on which the operator relies: unique names, increasing versions, preconditions, and merges of maps.
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -25,8 +24,6 @@ struct State {
     version: u64,
     requests: Vec<String>,
     fault: Option<(usize, Fault)>,
-    /// Types of the conditions that each field manager has applied, by query.
-    applied: BTreeMap<String, Vec<Value>>,
     /// The response to resizes, unless they succeed.
     resize: Option<u16>,
     /// The response to changes of PVCs, unless they succeed.
@@ -219,26 +216,6 @@ impl State {
         object
     }
 
-    /// Fields that a manager applied before and omits now are removed.
-    fn remove_conditions(&mut self, manager: &str, object: &mut Value, body: &Value) {
-        let types = |value: &Value| -> Vec<Value> {
-            value["status"]["conditions"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|c| c["type"].clone())
-                .collect()
-        };
-        let now = types(body);
-        let before = self
-            .applied
-            .insert(manager.to_owned(), now.clone())
-            .unwrap_or_default();
-        if let Some(conditions) = object["status"]["conditions"].as_array_mut() {
-            conditions.retain(|c| !before.contains(&c["type"]) || now.contains(&c["type"]));
-        }
-    }
-
     fn resized(&mut self, pod: &str, body: &Value) -> Response<Body> {
         if let Some(code) = self.resize {
             return status(code, "no resize in this test");
@@ -334,18 +311,6 @@ impl State {
                         return status(409, "precondition failed");
                     }
                 }
-                if is_status && query.contains("fieldManager=vm-operator") {
-                    // Fields that a manager applied before and omits now are removed.
-                    for field in ["restarts", "guestShutdown"] {
-                        let status = object["status"].as_object_mut();
-                        status
-                            .filter(|_| body["status"][field].is_null())
-                            .map(|status| status.remove(field));
-                    }
-                }
-                if is_status && query.contains("force=true") {
-                    self.remove_conditions(query, &mut object, &body);
-                }
                 if !is_status && query.contains("force=true") {
                     remove_annotations(&mut object, &body);
                 }
@@ -410,19 +375,6 @@ fn merge(into: &mut Value, from: &Value) {
                     continue;
                 }
                 merge(into.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (Value::Array(into), Value::Array(from))
-            if from.iter().all(|item| item["type"].is_string()) =>
-        {
-            for item in from {
-                match into
-                    .iter_mut()
-                    .find(|present| present["type"] == item["type"])
-                {
-                    Some(present) => *present = item.clone(),
-                    None => into.push(item.clone()),
-                }
             }
         }
         // A null removes a field.

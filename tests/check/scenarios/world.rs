@@ -139,7 +139,9 @@ impl World {
         self.api.change(VMS, "vm", |vm| {
             let time = "2026-01-01T00:00:00Z";
             vm["status"]["cpus"] = 1.into();
-            vm["status"]["conditions"].as_array_mut().unwrap().push(json!({
+            let conditions = vm["status"]["conditions"].as_array_mut().unwrap();
+            conditions.retain(|condition| condition["type"] != "Running");
+            conditions.push(json!({
                 "type": "Running", "status": "True", "reason": "VmStarted", "message": "", "lastTransitionTime": time,
             }));
         });

@@ -224,16 +224,17 @@ fn fetches(observed: &Observed, settings: &settings::Reconciler) -> Vec<Fetch> {
 }
 
 /// Whether the VM has run since the creation of the PVC. The condition `Running` changes only when the VM starts or stops, and its
-/// transition time on a new VM is 0. So each transition after the creation of the PVC means that the VM has run.
+/// transition time on a new VM is 0 or that of the VM's creation. So each transition after the creation of both means that the VM has run.
 fn has_used(observed: &Observed, claim: &str) -> bool {
     let created = observed
         .claims
         .get(claim)
         .and_then(|claim| claim.metadata.creation_timestamp.as_ref());
     let running = find(observed.conditions(), conditions::RUNNING);
-    created
-        .zip(running)
-        .is_some_and(|(created, running)| running.last_transition_time.0 > created.0)
+    let changed = running.map(|running| &running.last_transition_time);
+    created.is_some()
+        && changed > created
+        && changed > observed.vm.metadata.creation_timestamp.as_ref()
 }
 
 /// The name of the display Secret, and whether it has to be created.

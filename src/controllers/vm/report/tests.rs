@@ -3,6 +3,8 @@ use crate::controllers::vm::decide::decide;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
 use crate::controllers::vm::report::*;
 use crate::controllers::vm::runner_report::stopped_runner_status;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
 
 fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, bool) {
     let ready = ready(observed, &decide(observed, true), problem);
@@ -158,10 +160,9 @@ fn a_dead_vm_never_stays_running() {
         None
     );
     for observed in [alone(running()), with_pod(running(), pod(ended("", 5)))] {
-        let body = stopped_runner_status(&observed).unwrap();
-        assert_eq!(body["status"]["cpus"], 0);
-        assert_eq!(body["status"]["conditions"][0]["status"], "False");
-        assert_eq!(body["metadata"]["resourceVersion"], "10");
+        let status = stopped_runner_status(&observed).unwrap();
+        assert_eq!(status.cpus, 0);
+        assert_eq!(status.conditions[0].status, "False");
     }
     assert_eq!(
         stopped_runner_status(&alone(vm(json!({"state": "Running"})))),
@@ -169,26 +170,26 @@ fn a_dead_vm_never_stays_running() {
     );
 }
 
-#[test]
-fn a_status_that_is_there_already_is_not_written_again() {
-    let mut vm = vm(json!({}));
-    let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
-    let reported = OperatorFields {
-        ready: &ready,
-        notes: Some(&[]),
+fn fields<'a>(ready: &'a Ready, notes: Option<&'a [DesiredCondition]>) -> OperatorFields<'a> {
+    OperatorFields {
+        ready,
+        notes,
         restarts: None,
         guest_shutdown: None,
         restart_request: None,
         volumes: &[],
         records_volumes: true,
         retain_rejections: false,
-    };
-    let written = operator_status(&vm, &reported, now()).unwrap();
-    let status = vm.status.as_mut().unwrap();
-    status.observed_generation = Some(3);
-    status
-        .conditions
-        .push(serde_json::from_value(written["status"]["conditions"][0].clone()).unwrap());
+    }
+}
+
+#[test]
+fn a_status_that_is_there_already_is_not_written_again() {
+    let mut vm = vm(json!({}));
+    let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
+    let reported = fields(&ready, Some(&[]));
+    vm.status = operator_status(&vm, &reported, now());
+    assert_eq!(vm.status.as_ref().unwrap().observed_generation, Some(3));
     let later = now()
         .checked_add(k8s_openapi::jiff::SignedDuration::from_secs(60))
         .unwrap();
@@ -207,23 +208,30 @@ fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
         reason: ConditionReason::Deferred,
         message: "m".to_owned(),
     }];
-    let reported = |notes| OperatorFields {
-        ready: &ready,
-        notes,
-        restarts: None,
-        guest_shutdown: None,
-        restart_request: None,
-        volumes: &[],
-        records_volumes: true,
-        retain_rejections: false,
+    let reported = |notes| fields(&ready, notes);
+    // A condition of another program is retained.
+    let foreign = Condition {
+        type_: "Foreign".to_owned(),
+        ..note[0].at(&[], None, now())
     };
-    let written = operator_status(&vm, &reported(Some(&note)), now()).unwrap();
-    let status = vm.status.as_mut().unwrap();
-    status.observed_generation = Some(3);
-    status.conditions = serde_json::from_value(written["status"]["conditions"].clone()).unwrap();
-    assert_eq!(status.conditions.len(), 2);
+    vm.metadata.creation_timestamp = Some(Time(now()));
+    vm.status.as_mut().unwrap().conditions.push(foreign);
+    let types = |vm: &VirtualMachine| -> Vec<String> {
+        let conditions = &vm.status.as_ref().unwrap().conditions;
+        conditions.iter().map(|it| it.type_.clone()).collect()
+    };
+    let before = types(&vm);
+    vm.status = operator_status(&vm, &reported(Some(&note)), now());
+    let added = ["Ready", conditions::ADDITIONAL[0]].map(str::to_owned);
+    assert_eq!(types(&vm), [&before[..], &added].concat());
+    // Default conditions have the time of the creation.
+    let first = &vm.status.as_ref().unwrap().conditions[0];
+    assert_eq!(
+        (first.last_transition_time.0, first.message.as_str()),
+        (now(), "the VM has not run yet")
+    );
     assert_eq!(operator_status(&vm, &reported(Some(&note)), now()), None);
     assert_eq!(operator_status(&vm, &reported(None), now()), None);
-    let written = operator_status(&vm, &reported(Some(&[])), now()).unwrap();
-    assert_eq!(written["status"]["conditions"].as_array().unwrap().len(), 1);
+    vm.status = operator_status(&vm, &reported(Some(&[])), now());
+    assert_eq!(types(&vm), [&before[..], &added[..1]].concat());
 }

@@ -49,14 +49,9 @@ pub(super) fn merged(
     present.boots = count(report.boots);
     present.resets = count(report.resets);
     present.console_connections = count(report.console_connections);
-    present.consoles = consoles(&report.consoles, now);
-    let newest = present
-        .consoles
-        .iter()
-        .find(|console| !console.user.is_empty());
-    if let Some(console) = newest {
-        present.console_user.clone_from(&console.user);
-    }
+    let consoles = consoles(&report.consoles, now);
+    present.console_user = console_user(&present, &consoles);
+    present.consoles = consoles;
     let key = plain_text(&report.console_key, CONSOLE_KEY_MAX);
     present.console_key = Some(key).filter(|key| is_alive && !key.is_empty());
     present.osinfo = osinfo(&report.osinfo);
@@ -119,6 +114,21 @@ fn consoles(reported: &[ConsoleConnection], now: Timestamp) -> Vec<ConsoleConnec
         since: Time(console.since.0.min(now)),
     };
     reported.iter().take(CONSOLES_MAX).map(checked).collect()
+}
+
+/// The newest connected user that the runner knows. A user that it has reported before is removed at the disconnection. A user that
+/// another program has written remains.
+pub(super) fn console_user(
+    present: &VirtualMachineStatus,
+    consoles: &[ConsoleConnection],
+) -> String {
+    let newest = |consoles: &[ConsoleConnection]| {
+        let mut users = consoles.iter().map(|console| &console.user);
+        users.find(|user| !user.is_empty()).cloned()
+    };
+    let was_reported = newest(&present.consoles).is_some_and(|user| user == present.console_user);
+    let other = (!was_reported).then(|| present.console_user.clone());
+    newest(consoles).or(other).unwrap_or_default()
 }
 
 fn osinfo(reported: &BTreeMap<String, String>) -> Option<serde_json::Map<String, Value>> {

@@ -3,15 +3,16 @@
 //! Runners of earlier versions write these fields to the VM themselves, so this is also the only place where the operator changes the
 //! status of their pods.
 
-use super::{apply_body, write};
-use crate::api::conditions::{find, is_true};
+use super::checks::console_user;
+use crate::api::conditions::is_true;
+use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::status;
 use crate::k8s::error::Error;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::{Value, json};
 
 /// Resets the status fields of a runner that has exited. This is the first step of a reconcile, because reports of a new pod's
 /// runner could not be distinguished from it. Returns the observation with the VM as written.
@@ -26,7 +27,7 @@ pub async fn reset_stopped_runner(observed: Observed, ctx: &Context) -> Result<O
     let Some(stopped) = stopped_runner_status(&observed) else {
         return Ok(observed);
     };
-    let vm = write(&observed.vm, &stopped, ctx).await?;
+    let vm = status::write(&observed.vm, &stopped, ctx).await?;
     Ok(Observed { vm, ..observed })
 }
 
@@ -44,47 +45,54 @@ async fn read_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> 
     })
 }
 
-/// The body that writes the runner's fields of the status of a stopped VM, if no runner can write them and the present ones differ. A
-/// runner that was killed does not write them.
+/// The status of a stopped VM without the fields and conditions of its runner, if no runner can write them and the present ones differ.
+/// A runner that was killed does not write them.
 #[must_use]
-pub fn stopped_runner_status(observed: &Observed) -> Option<Value> {
-    let status = observed.vm.status.as_ref()?;
+pub fn stopped_runner_status(observed: &Observed) -> Option<VirtualMachineStatus> {
     if observed.own_pod().is_some_and(|pod| !pod.has_ended()) {
         return None;
     }
-    // Every runner writes these fields in its first report, so the operator's write takes all of them over.
+    let present = status::present(&observed.vm);
     let looks_alive = conditions::INITIAL
         .iter()
-        .any(|type_| is_true(&status.conditions, type_))
-        || status.cpus != 0
-        || !status.console_client.is_empty()
-        || status
+        .any(|type_| is_true(&present.conditions, type_))
+        || present.cpus != 0
+        || !present.console_client.is_empty()
+        || present
             .boots
-            .or(status.resets)
-            .or(status.console_connections)
+            .or(present.resets)
+            .or(present.console_connections)
             .is_some();
-    looks_alive.then(|| {
-        let stopped = |type_: &'static str| -> Condition {
-            let message = "the VM is not running".to_owned();
-            let wanted = DesiredCondition {
-                type_,
-                status: false,
-                reason: ConditionReason::VmStopped,
-                message,
-            };
-            wanted.at(
-                &status.conditions,
-                observed.vm.metadata.generation,
-                observed.now,
-            )
-        };
-        let stopped = conditions::INITIAL.map(stopped);
-        // The field manager may own this condition: see [`super::copy`].
-        let ready = find(&status.conditions, conditions::READY).cloned();
-        let conditions: Vec<Condition> = stopped.into_iter().chain(ready).collect();
-        apply_body(
-            &observed.vm,
-            json!({"cpus": 0, "ram": "0", "consoleClient": "", "conditions": conditions}),
-        )
+    looks_alive.then(|| VirtualMachineStatus {
+        observed_generation: present.observed_generation,
+        restarts: present.restarts.clone(),
+        observed_restart_request: present.observed_restart_request,
+        guest_shutdown: present.guest_shutdown,
+        console_user: console_user(&present, &[]),
+        assignment: present.assignment.clone(),
+        volumes: present.volumes.clone(),
+        conditions: stopped_conditions(&present.conditions, observed),
+        ..VirtualMachineStatus::default()
     })
+}
+
+/// The list with the initial conditions of a stopped VM, and without the other conditions of runners.
+fn stopped_conditions(present: &[Condition], observed: &Observed) -> Vec<Condition> {
+    let stopped = |type_: &'static str| {
+        let wanted = DesiredCondition {
+            type_,
+            status: false,
+            reason: ConditionReason::VmStopped,
+            message: "the VM is not running".to_owned(),
+        };
+        wanted.at(present, observed.vm.metadata.generation, observed.now)
+    };
+    let is_of_runner =
+        |condition: &&Condition| conditions::OF_RUNNER.contains(&condition.type_.as_str());
+    let others = present.iter().filter(|it| !is_of_runner(it)).cloned();
+    conditions::INITIAL
+        .map(stopped)
+        .into_iter()
+        .chain(others)
+        .collect()
 }
