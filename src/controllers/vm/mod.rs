@@ -162,7 +162,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
     let plan = plan::plan(&observed, &ctx.settings.reconciler);
     let objects = plan.as_ref().ok().map(objects::build);
     let decision = decide_with_objects(&observed, &plan, objects.as_ref());
-    let applied = match freshness::check(&observed, &decision, objects.as_ref(), ctx).await {
+    let applied = match freshness::check(&mut observed, &decision, objects.as_ref(), ctx).await {
         Ok(Freshness::Current) => apply::apply(objects, &mut observed, &decision, ctx).await,
         Ok(Freshness::Stale) => {
             tracing::debug!(

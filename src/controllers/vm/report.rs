@@ -76,8 +76,7 @@ pub async fn report(
     let Some(status) = operator_status(vm, &fields, observed.now) else {
         return runner_report::copy(observed, ctx).await;
     };
-    let before = present(vm).and_then(|status| find(&status.conditions, conditions::READY));
-    let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
+    let is_new = !has_reason(observed, ready.reason);
     runner_report::write(observed, &status, ctx).await?;
     let mut reasons = notes.into_iter().flatten().map(|note| note.reason);
     if REJECTIONS.contains(&ready.reason.into()) || reasons.any(|it| REJECTIONS.contains(&it)) {
@@ -108,6 +107,35 @@ pub async fn record_volumes(
     {
         return Ok(());
     }
+    let volumes = volumes::with_mounted(volumes::retained(observed), mounted);
+    write_start(observed, &volumes, ctx).await.map(drop)
+}
+
+/// Reports the start of a VM whose pod is about to be created, if the creation itself adds nothing to that status. The write has the version of
+/// the VM as a precondition, so its success proves that the VM is current. `observed` gets the VM as written. Returns whether there was
+/// a write.
+///
+/// # Errors
+/// If the status cannot be written: with the code 409 if the VM has changed.
+pub async fn report_start(observed: &mut Observed, ctx: &Context) -> Result<bool, Error> {
+    use ReadyReason::{RestartBackoff, Stopped, Stopping};
+    // After a rejection, each attempt would report the start and then the rejection.
+    let mut before = [Stopped, Stopping, RestartBackoff].into_iter();
+    let is_from = before.any(|reason| has_reason(observed, reason));
+    let [with_pod, without] = [true, false].map(|created| restart::carried_out(observed, created));
+    if !is_from || with_pod != without {
+        return Ok(false);
+    }
+    let volumes = volumes::retained(observed);
+    write_start(observed, &volumes, ctx).await
+}
+
+/// Writes the status of a VM whose pod is about to be created, if it differs.
+async fn write_start(
+    observed: &mut Observed,
+    volumes: &[UsedVolume],
+    ctx: &Context,
+) -> Result<bool, Error> {
     let vm = &observed.vm;
     let ready = ready(observed, &Decision::Create, None);
     let restarts = restarts(observed, &Decision::Create);
@@ -117,14 +145,13 @@ pub async fn record_volumes(
         restarts: restarts.as_ref(),
         guest_shutdown: guest_shutdown(vm, &Decision::Create),
         restart_request: restart::carried_out(observed, false),
-        volumes: &volumes::with_mounted(volumes::retained(observed), mounted),
+        volumes,
         records_volumes: true,
         retain_rejections: false,
     };
-    let before = find(observed.conditions(), conditions::READY);
-    let is_new = before.is_none_or(|before| before.reason != ready.reason.as_str());
+    let is_new = !has_reason(observed, ready.reason);
     let Some(status) = operator_status(vm, &fields, observed.now) else {
-        return Ok(());
+        return Ok(false);
     };
     let written = runner_report::write(observed, &status, ctx).await?;
     if is_new {
@@ -132,11 +159,13 @@ pub async fn record_volumes(
     }
     observed.recorded = observe::recorded(&written, ctx);
     (observed.vm, observed.copy) = (written, ReportCopy::None);
-    Ok(())
+    Ok(true)
 }
 
-fn present(vm: &VirtualMachine) -> Option<&VirtualMachineStatus> {
-    vm.status.as_ref()
+/// Whether the present condition `Ready` has that reason.
+fn has_reason(observed: &Observed, reason: ReadyReason) -> bool {
+    let ready = find(observed.conditions(), conditions::READY);
+    ready.is_some_and(|ready| ready.reason == reason.as_str())
 }
 
 /// The past exits that the status retains: a new one, or the present ones while the desired state is `Running`. A stopped VM
@@ -153,7 +182,7 @@ pub fn restarts(observed: &Observed, decision: &Decision) -> Option<Restarts> {
         } => None,
         _ if observed.desired_state() == State::Stopped => None,
         _ if observed.has_changed_spec() && !observed.is_running() => None,
-        _ => present(&observed.vm).and_then(|status| status.restarts.clone()),
+        _ => observed.vm.status.as_ref()?.restarts.clone(),
     }
 }
 
@@ -163,9 +192,8 @@ fn guest_shutdown(vm: &VirtualMachine, decision: &Decision) -> Option<GuestShutd
     if *decision == Decision::StopAfterShutdown {
         return Some(GuestShutdown { generation });
     }
-    present(vm)
-        .and_then(|status| status.guest_shutdown)
-        .filter(|shutdown| shutdown.generation == generation)
+    let present = vm.status.as_ref()?.guest_shutdown;
+    present.filter(|shutdown| shutdown.generation == generation)
 }
 
 /// The condition of a VM until it runs, if its runner cannot access its volumes or misses files in them.

@@ -253,3 +253,28 @@ async fn who_must_not_ask_for_the_vm_ends_no_guest_and_says_why() {
         "{message}"
     );
 }
+
+#[tokio::test]
+async fn report_of_a_start_with_the_version_of_the_vm_replaces_the_live_read() {
+    let world = running().await;
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    world.settle().await;
+    world.remove_pod();
+    world.settle().await;
+    world.edit(|machine| machine["state"] = "Running".into());
+    let outdated = world.vm();
+    world.edit(|machine| machine["state"] = "Stopped".into());
+    let status = request("PATCH", VMS, "vm/status");
+    let look = reconcile(Arc::new(outdated), &world.ctx).await.unwrap();
+    assert_eq!(look, Outcome::Recheck(Duration::from_secs(1)));
+    assert_eq!(world.api.requests(), [status.clone()]);
+    world.edit(|machine| machine["state"] = "Running".into());
+    // The creation of the pod fails: the start is not reported again.
+    world.api.fail(2, Fault::Refused(503));
+    world.reconcile().await.unwrap_err();
+    let create = request("POST", PODS, "vm");
+    assert_eq!(world.api.requests(), [status, create.clone()]);
+    assert_eq!(world.ready().0, "Starting");
+    let (read, report) = (request("GET", VMS, "vm"), request("POST", REPORTS, "POD"));
+    assert_eq!(world.step().await, [read, create, report]);
+}

@@ -1,4 +1,5 @@
-//! (client) Reads the VM from the API server before its pod is created, deleted or reconfigured.
+//! (client) Reads the VM from the API server before its pod is created, deleted or reconfigured. The status of a start takes the place of
+//! the read, because its write has the version of the VM as a precondition.
 //!
 //! Each kind has its own watch, and one may be behind another. For example, a new leader may have received the pod, but
 //! not the change of the VM from stopped to running.
@@ -6,8 +7,10 @@
 use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
 use crate::controllers::vm::context::Context;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
+use crate::controllers::vm::diagnose;
 use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::report;
 use crate::k8s::error::Error;
 use crate::k8s::store::children::version;
 use kube::ResourceExt;
@@ -25,12 +28,12 @@ pub enum Freshness {
     Stale,
 }
 
-/// Compares the observed VM with the API server's if the decision depends on it.
+/// Compares the observed VM with the API server's if the decision depends on it. `observed` gets the VM with the status of a start.
 ///
 /// # Errors
 /// If the request fails.
 pub async fn check(
-    observed: &Observed,
+    observed: &mut Observed,
     decision: &Decision,
     objects: Option<&Objects>,
     ctx: &Context,
@@ -38,6 +41,19 @@ pub async fn check(
     let creates_claim = objects.is_some_and(|objects| creates_claim(objects, observed));
     if !creates_claim && !depends_on_vm(observed, decision, objects) {
         return Ok(Freshness::Current);
+    }
+    // A PVC of an outdated spec could not be taken back, and the status with a new PVC needs its UID.
+    let has_claims =
+        objects.is_some_and(|objects| !creates_claim && has_records(objects, observed));
+    if *decision == Decision::Create && has_claims && diagnose::explain(observed).is_none() {
+        match report::report_start(observed, ctx).await {
+            Ok(true) => return Ok(Freshness::Current),
+            Err(error) if error.code() == Some(409) || error.is_absence() => {
+                return Ok(Freshness::Stale);
+            }
+            Err(error) => return Err(error),
+            Ok(false) => {}
+        }
     }
     let Some(live) = ctx.scope.writer().find_metadata(&*observed.vm).await? else {
         return Ok(Freshness::Stale);
@@ -64,6 +80,13 @@ pub async fn check(
 fn creates_claim(objects: &Objects, observed: &Observed) -> bool {
     let mut claims = objects.disks.iter().chain([&objects.runner_data]);
     claims.any(|claim| !observed.claims.contains_key(&claim.name_any()))
+}
+
+/// Whether the status records each PVC of the VM.
+fn has_records(objects: &Objects, observed: &Observed) -> bool {
+    let mut claims = objects.disks.iter().chain([&objects.runner_data]);
+    let recorded = observed.recorded.iter().map(|it| &it.volume.claim_name);
+    claims.all(|claim| recorded.clone().any(|name| *name == claim.name_any()))
 }
 
 /// Whether the decision creates a pod, or deletes or reconfigures a pod that has not ended.
