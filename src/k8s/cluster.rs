@@ -1,5 +1,6 @@
 //! The dependencies that all controllers share: the API client, leadership, clocks, randomness and metrics.
 
+use crate::k8s::event_queue::EventQueue;
 use crate::k8s::forbidden::Forbidden;
 use crate::k8s::leader::Leadership;
 use crate::telemetry::metrics::Metrics;
@@ -21,7 +22,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 /// The command that installs the definitions of this project.
 const INSTALL_OWN: &str = "kubectl apply -f crds/";
 
-/// The dependencies that all controllers of a process share. Clones share the client, the leadership and the metrics.
+/// The dependencies that all controllers of a process share. Clones share the client, the leadership, the metrics and the queue of events.
 #[derive(Clone)]
 pub struct Cluster {
     /// The API client.
@@ -32,6 +33,8 @@ pub struct Cluster {
     pub leadership: Leadership,
     /// Metrics of the process.
     pub metrics: Arc<Metrics>,
+    /// The events that wait to be published.
+    pub events: EventQueue,
     /// The time limit of a reconcile. Default 30 s.
     pub deadline: Duration,
     /// The longest delay before a failed watch is requested again, without jitter. Default 5 s.
@@ -81,6 +84,7 @@ impl Cluster {
             manager,
             leadership: Leadership::alone(),
             metrics: Arc::default(),
+            events: EventQueue::default(),
             deadline: RECONCILE_DEADLINE,
             watch_backoff_max: WATCH_BACKOFF_MAX,
             first_backoff: FIRST_BACKOFF,

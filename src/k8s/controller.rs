@@ -117,6 +117,7 @@ pub trait Reconciler: Send + Sync + 'static {
 
 /// Runs a controller. It waits until this process leads, then reconciles all objects once, and each object of
 /// `changes`. It returns when `stop` is complete and the reconciles in progress have finished.
+/// Until then, it publishes the events of the process.
 ///
 /// `changes` yields objects that have changed, or have changed children. It is also read before this process leads.
 pub async fn run<R: Reconciler>(
@@ -146,7 +147,8 @@ pub async fn run<R: Reconciler>(
     for key in all {
         queued.changed(&key);
     }
-    queued.run(&mut changes, stop).await;
+    let events = &reconciler.cluster().events;
+    events.publish_during(queued.run(&mut changes, stop)).await;
 }
 
 /// Discards changes until this process leads and the stores are complete. The first reconcile then covers all objects.

@@ -8,7 +8,7 @@
 //! | `key`, `state`, `retry` | the identity of an object, the state kept of it, and delays after failures |
 //! | `watch`, `forbidden`, `undecodable`, `follow`, `store`, `registry`, `tasks` | lists and watches, the stores that they fill, and their supervision |
 //! | `views`, `ownership`, `applied`, `live` | fields of Kubernetes' own kinds, the owners of objects, applied fields, checks against the API server |
-//! | `writer`, `finalizer`, `events`, `error`, `rejection` | writes, events, errors, and requests that the API server rejects |
+//! | `writer`, `finalizer`, `events`, `event_queue`, `error`, `rejection` | writes, events and their queue, errors, and requests that the API server rejects |
 //! | `leader` | leader election |
 
 #[cfg(feature = "operator")]
@@ -20,6 +20,8 @@ pub mod cluster;
 pub mod controller;
 #[cfg(feature = "operator")]
 pub mod error;
+#[cfg(feature = "operator")]
+pub mod event_queue;
 #[cfg(feature = "operator")]
 pub mod events;
 #[cfg(feature = "operator")]

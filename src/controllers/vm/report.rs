@@ -83,8 +83,10 @@ pub async fn report(
         ctx.states
             .rejection_reported(&observed.key(), (ctx.scope.cluster.instant)());
     }
-    // Each exit is an event, also if the reason remains that of the previous exit.
-    if is_new || matches!(decision, Decision::Remember(_)) {
+    // A start is one event. Each exit is an event, also if the reason remains that of the previous exit.
+    let is_announced =
+        ready.reason == ReadyReason::Running && runner_report::announces_start(observed);
+    if is_new && !is_announced || matches!(decision, Decision::Remember(_)) {
         publish(vm, &ready, ctx).await;
     }
     Ok(())

@@ -14,10 +14,11 @@ mod reset;
 pub use reset::{reset_stopped_runner, stopped_runner_status};
 
 use crate::api::report;
+use crate::api::vm::conditions::ConditionReason;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VmReport, VmReportSpec};
 use crate::controllers::vm::context::Context;
-use crate::controllers::vm::observe::{Observed, ReportCopy};
+use crate::controllers::vm::observe::{Observed, ReportCopy, RunnerEvent};
 use crate::controllers::vm::status;
 use crate::controllers::vm::views::ReportView;
 use crate::k8s;
@@ -129,6 +130,14 @@ pub async fn copy(observed: &Observed, ctx: &Context) -> Result<(), Error> {
         write(observed, &status::present(&observed.vm), ctx).await?;
     }
     Ok(())
+}
+
+/// Whether the copy of the report publishes the event of a start.
+#[must_use]
+pub fn announces_start(observed: &Observed) -> bool {
+    let reason = ConditionReason::VmStarted.as_str();
+    let is_start = |it: &RunnerEvent| it.reason == reason && it.note != events::RESET_NOTE;
+    matches!(&observed.copy, ReportCopy::Due(_, events) if events.iter().any(is_start))
 }
 
 /// Writes a status of the observed VM. If the report is due, the status contains it, and its events follow. So the report and the condition
