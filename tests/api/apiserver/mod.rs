@@ -24,6 +24,7 @@
 //! | `missing_definitions` | an operator on a server without the definitions of pools |
 //! | `pools` | two controllers of pools that both write, and the rules of the definitions |
 //! | `rejections` | the causes of rejections |
+//! | `replay` | the client that makes the same writes as the operator, for `make bench-scale` |
 //! | `reports` | the permissions of the token of a runner that writes to a report, the limits of reports, and their deletion |
 //! | `objects` | the objects of a VM, and reconciles without writes |
 //! | `web` | the web console in a browser, its rights, and those of its account |
@@ -49,6 +50,7 @@ mod policy;
 mod pools;
 mod ratcheting;
 mod rejections;
+mod replay;
 mod reports;
 mod services;
 mod settings;

@@ -275,12 +275,22 @@ impl World {
             request
         });
         let client = builder.with_layer(&layer).build();
+        let operator = self.start_operator_as(client, settings).await;
+        Operator { writes, ..operator }
+    }
+
+    /// Starts an operator with that client, the writes of which are not logged.
+    pub async fn start_operator_as(&self, client: Client, settings: Settings) -> Operator {
         let cluster = Cluster::new(client, vm::MANAGER);
         let ctx = Arc::new(Context::new(cluster, self.namespace.clone(), settings));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn(operate(ctx.clone(), stopped.map(drop)));
         children_listed(&ctx).await;
-        Operator { stop, task, writes }
+        Operator {
+            stop,
+            task,
+            writes: Arc::default(),
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 //! | `proxy` | a proxy between operator and API server that records the times of requests |
 //! | `kubelet` | the simulated components |
 //! | `operator` | the operator's process |
-//! | `burst` | the rate at which VMs become pods, compared with a client that creates the same objects |
+//! | `burst` | many VMs at once: speed and processor time, compared with a client that makes the same writes |
 //! | `slope` | the memory after many reconciles |
 //! | `pools` | assignments of pools |
 //! | `sip` | SIPClusters |
@@ -44,6 +44,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::real::Server;
+use support::replay::{Writes, vm_name};
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::is_true;
 use vm_operator::api::vm::conditions;
@@ -59,17 +60,14 @@ const RESTARTS: usize = 5;
 /// Concurrent requests of the bench itself.
 const CLIENTS: usize = 32;
 
-/// The name of a VM. All names have the same length, so that the proxy can find them.
-fn vm_name(n: usize) -> String {
-    format!("vm-{n:05}")
-}
-
 struct Bench {
+    began: Instant,
+    server: Server,
     client: Client,
     record: Arc<Record>,
+    /// The writes of the proxy's clients.
+    requests: Writes,
     proxy: u16,
-    /// The kubeconfig without the proxy.
-    direct: Value,
     /// The number of pools to which the VMs belong.
     pools: usize,
 }
@@ -95,12 +93,15 @@ async fn measure(count: usize) {
     let server = Server::start();
     let client = server.client().await;
     let record = Arc::new(Record::default());
-    let proxy = proxy::serve(client.clone(), record.clone()).await;
+    let requests = Writes::default();
+    let proxy = proxy::serve(requests.client(client.clone()), record.clone()).await;
     let bench = Bench {
+        began: Instant::now(),
+        server,
         client,
         record,
+        requests,
         proxy,
-        direct: server.kubeconfig(),
         pools: number("SCALE_POOLS").unwrap_or_default(),
     };
     bench.prepare().await;
@@ -250,20 +251,25 @@ impl Bench {
     }
 
     async fn create(&self, namespace: &str, numbers: Range<usize>) {
-        let vms = &self.api::<VirtualMachine>(namespace);
-        let made = futures::stream::iter(numbers).for_each_concurrent(CLIENTS, |n| async move {
-            let mut spec = spec();
-            if self.pools > 0 {
-                spec["pools"] = json!([pools::pool_of(n, self.pools)]);
-            }
-            let vm = json!({
-                "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
-                "metadata": {"name": vm_name(n)}, "spec": spec,
-            });
-            let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
-            vms.create(&PostParams::default(), &vm).await.unwrap();
+        let made = futures::stream::iter(numbers);
+        let made = made.for_each_concurrent(CLIENTS, |n| async move {
+            self.create_vm(namespace, n).await;
         });
         made.await;
+    }
+
+    async fn create_vm(&self, namespace: &str, n: usize) -> VirtualMachine {
+        let mut spec = spec();
+        if self.pools > 0 {
+            spec["pools"] = json!([pools::pool_of(n, self.pools)]);
+        }
+        let vm = json!({
+            "apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine",
+            "metadata": {"name": vm_name(n)}, "spec": spec,
+        });
+        let vm = serde_json::from_value(vm).unwrap();
+        let vms = self.api::<VirtualMachine>(namespace);
+        vms.create(&PostParams::default(), &vm).await.unwrap()
     }
 
     /// Waits until that number of VMs is `Ready`.
@@ -315,8 +321,8 @@ impl Bench {
         }
         self.wait_until_ready(there + SAMPLES).await;
         let seen = self.record.vms();
-        let mut own: Vec<Duration> = seen.iter().filter_map(proxy::Times::own_time).collect();
-        let mut all: Vec<Duration> = seen.iter().filter_map(proxy::Times::latency).collect();
+        let mut own: Vec<Duration> = seen.values().filter_map(proxy::Times::own_time).collect();
+        let mut all: Vec<Duration> = seen.values().filter_map(proxy::Times::latency).collect();
         assert!(
             own.len() >= SAMPLES,
             "only {} of {SAMPLES} were seen",
@@ -344,7 +350,7 @@ impl Bench {
         operator.stop().await;
         let mut took = Vec::new();
         for n in 1..=RESTARTS {
-            let operator = Operator::start(&self.direct, NAMESPACE).await;
+            let operator = Operator::start(&self.server.kubeconfig(), NAMESPACE).await;
             let own = operator.cpu();
             let times = [operator.ready_after, own, operator.busy.saturating_sub(own)]
                 .map(|time| time.as_secs_f64());

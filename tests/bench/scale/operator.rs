@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use support::processor;
 use tempfile::TempDir;
 
 /// A running operator, which is stopped when it is dropped.
@@ -44,24 +45,6 @@ fn free_port() -> u16 {
         .port()
 }
 
-/// The sum of such numbers of hundredths of a second, the kernel's unit of processor time.
-fn ticks(numbers: &[&str]) -> Duration {
-    Duration::from_millis(
-        numbers
-            .iter()
-            .map(|number| number.parse::<u64>().unwrap())
-            .sum::<u64>()
-            * 10,
-    )
-}
-
-/// Processor time of the whole machine: in user mode, niced, and in the kernel.
-fn busy() -> Duration {
-    let stat = std::fs::read_to_string("/proc/stat").unwrap();
-    let fields: Vec<&str> = stat.lines().next().unwrap().split_whitespace().collect();
-    ticks(&fields[1..4])
-}
-
 impl Operator {
     /// Starts the operator with that kubeconfig. Returns when it is ready.
     pub async fn start(kubeconfig: &Value, namespace: &str) -> Self {
@@ -81,7 +64,7 @@ impl Operator {
         assert!(Kubeconfig::read_from(&kubeconfig).is_ok());
         let config = write("config.yaml", config);
         let http = free_port();
-        let (began, busy) = (Instant::now(), busy());
+        let (began, busy) = (Instant::now(), processor::of_machine());
         let process = Command::new(program())
             .args([
                 "run",
@@ -98,7 +81,8 @@ impl Operator {
             .spawn()
             .unwrap();
         wait_until_ready(http).await;
-        let (ready_after, busy) = (began.elapsed(), self::busy().saturating_sub(busy));
+        let busy = processor::of_machine().saturating_sub(busy);
+        let ready_after = began.elapsed();
         Self {
             process,
             ready_after,
@@ -143,10 +127,7 @@ impl Operator {
 
     /// Processor time that it has used.
     pub fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap();
-        // The fields after the name, which can contain spaces. User and system time are the 12th and 13th.
-        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
-        ticks(&fields[11..13])
+        processor::of_process(self.process.id())
     }
 
     /// Stops it as a rollout does.

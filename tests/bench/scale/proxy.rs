@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
+use support::replay::vm_in;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -22,6 +23,8 @@ pub struct Times {
     pub received: Option<Instant>,
     /// Start and end of the request that creates its pod.
     pub pod: Option<(Instant, Instant)>,
+    /// The end of the last write of its status.
+    pub status: Option<Instant>,
     /// All requests of the operator for it.
     requests: Vec<(Instant, Instant)>,
 }
@@ -30,6 +33,11 @@ impl Times {
     /// The start of the first request.
     pub fn first_request(&self) -> Option<Instant> {
         self.requests.iter().map(|(began, _)| *began).min()
+    }
+
+    /// The end of the request for its pod.
+    pub fn pod_end(&self) -> Option<Instant> {
+        Some(self.pod?.1)
     }
 
     /// The time from the event to the request for the pod.
@@ -110,9 +118,9 @@ impl Record {
         self.writes.lock().unwrap().clear();
     }
 
-    /// The recorded times of each VM.
-    pub fn vms(&self) -> Vec<Times> {
-        self.vms.lock().unwrap().values().cloned().collect()
+    /// The recorded times of each VM, by its name.
+    pub fn vms(&self) -> HashMap<String, Times> {
+        self.vms.lock().unwrap().clone()
     }
 
     /// Writes by method and kind, without those of the Lease and of events.
@@ -146,6 +154,9 @@ impl Record {
         if *method == Method::POST && collection == "pods" {
             seen.pod.get_or_insert(span);
         }
+        if collection == "vms" && path.ends_with("/status") {
+            seen.status = Some(span.1);
+        }
     }
 
     fn received(&self, vm: &str, version: u64, line: &[u8]) {
@@ -163,15 +174,6 @@ impl Record {
             .received
             .get_or_insert_with(Instant::now);
     }
-}
-
-/// The first name of a VM in the text, in the format of [`super::vm_name`].
-fn vm_in(text: &str) -> Option<String> {
-    let is_name = |name: &&str| name.bytes().skip(3).all(|b| b.is_ascii_digit());
-    text.match_indices("vm-")
-        .filter_map(|(at, _)| text.get(at..at + 8))
-        .find(is_name)
-        .map(str::to_owned)
 }
 
 #[derive(Clone)]

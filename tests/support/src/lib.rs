@@ -10,6 +10,8 @@
 //! | [`web`] | a web server with configurable faults |
 //! | [`pages`] | the commands of the pages in `docs/` |
 //! | [`provenance`] | date, commit and machine of a measurement |
+//! | [`processor`] | processor times of processes and of the machine |
+//! | [`replay`] | the writes of a client about VMs, and another client that sends the same writes |
 //! | [`generator`], [`mutation`] | valid specs, and specs with mutations |
 //! | [`observed`] | `Observed` values of a VM without children |
 //! | [`signal`] | notifications of changes in a deterministic order |
@@ -27,8 +29,10 @@ pub mod boot_sector;
 pub mod example;
 pub mod memory;
 pub mod pages;
+pub mod processor;
 pub mod provenance;
 pub mod real;
+pub mod replay;
 pub mod rights;
 pub mod signal;
 pub mod web;

@@ -267,6 +267,18 @@ impl Server {
         processes.running.push(Process { component, child });
     }
 
+    /// The process of that component.
+    ///
+    /// # Panics
+    /// The component was not started.
+    #[must_use]
+    pub fn process_id(&self, component: &str) -> u32 {
+        let processes = self.processes.lock().unwrap();
+        let mut running = processes.running.iter();
+        let process = running.find(|process| process.component == component);
+        process.expect("the component was not started").child.id()
+    }
+
     /// The path of a file in the server's directory: the administrator's `kubeconfig`, the command `kubectl`,
     /// `audit.log`.
     #[must_use]
