@@ -204,8 +204,6 @@ mod tests {
             r#"vm_operator_vm_info{namespace="ns",name="a",node="n1",state="Stopped",reason="Running",runner_version="1"} 1"#,
             r#"vm_operator_vm_restarts{namespace="ns",name="a"} 3"#,
             r#"vm_operator_vm_restarts{namespace="ns",name="c"} 0"#,
-            r#"workqueue_depth{controller="vm",name="vm"} 0"#,
-            r#"workqueue_retries_total{controller="vm",name="vm"} 0"#,
             concat!(
                 r#"vm_operator_build_info{version=""#,
                 env!("CARGO_PKG_VERSION")

@@ -48,8 +48,6 @@ pub const ANNOTATION_RESOURCES: &str = "vmoperator.jdrupes.org/resources";
 /// Annotation on the pod: for each field of the VM that takes effect at the next start, a hash of its value when the pod was
 /// created. JSON.
 pub const ANNOTATION_STARTED_WITH: &str = "vmoperator.jdrupes.org/started-with";
-/// The key in [`ANNOTATION_STARTED_WITH`] of all fields that it does not contain.
-pub const STARTED_WITH_OTHER_FIELDS: &str = "all other fields";
 /// Annotation on the pod: the template hash, which covers all fields except CPU and memory. The operator re-creates a pod
 /// that has not run yet if its hash differs.
 pub const ANNOTATION_TEMPLATE_HASH: &str = "vmoperator.jdrupes.org/made-of";

@@ -1,6 +1,6 @@
 //! A list that is older than the known state.
 
-use super::fake_api::{Fault, PODS, REPORTS, VMS};
+use super::fake_api::{CONFIG_MAPS, Fault, PODS, REPORTS, VMS};
 use super::world::{World, fill, one_disk, request};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -270,10 +270,12 @@ async fn report_of_a_start_with_the_version_of_the_vm_replaces_the_live_read() {
     assert_eq!(world.api.requests(), [status.clone()]);
     world.edit(|machine| machine["state"] = "Running".into());
     // The creation of the pod fails: the start is not reported again.
-    world.api.fail(2, Fault::Refused(503));
+    // Before it, there are the status, its event and the ConfigMap.
+    world.api.fail(3, Fault::Refused(503));
     world.reconcile().await.unwrap_err();
     let create = request("POST", PODS, "vm");
-    assert_eq!(world.api.requests(), [status, create.clone()]);
+    let config = request("PATCH", CONFIG_MAPS, "vm");
+    assert_eq!(world.api.requests(), [config, status, create.clone()]);
     assert_eq!(world.ready().0, "Starting");
     let (read, report) = (request("GET", VMS, "vm"), request("POST", REPORTS, "POD"));
     assert_eq!(world.step().await, [read, create, report]);

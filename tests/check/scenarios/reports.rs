@@ -229,7 +229,10 @@ async fn an_operator_that_was_away_for_an_hour_copies_once_with_the_times_of_the
     let running = running.iter().find(|c| c.type_ == "Running").unwrap();
     assert_eq!(running.last_transition_time.0, started);
     let before = events(&world);
-    assert_eq!(before[1..], ["VmStarted", "VmBooted", "ConsoleConnected"]);
+    assert_eq!(
+        before[1..],
+        ["VmStarted", "VmBooted", "ConsoleConnected", "Running"]
+    );
     // Another restart repeats neither write nor event.
     world.restart_operator();
     pass(10);

@@ -4,7 +4,7 @@
 
 use crate::api::logging::level;
 use crate::api::runner::config::{DriveConfig, DriveType, VmConfig};
-use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec, names};
+use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec};
 use crate::api::{VirtualMachine, hex};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// The field that pods of earlier versions have no hash of.
 const CONSOLE_PORT: &str = "spec.consolePort";
 
+/// The entry of all fields that the short form of the hashes does not contain.
+pub const OTHER_FIELDS: &str = "all other fields";
+
 /// The short form of the hashes, in which one entry replaces those of all fields that are not set. These are half of the fields.
 ///
 /// For a pod with it, a field of a later version was not set. So the default of a new field must have the hash of an unset field.
@@ -21,7 +24,7 @@ const CONSOLE_PORT: &str = "spec.consolePort";
 pub fn short_form(mut hashes: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let unset = hash(&Value::Null);
     hashes.retain(|_, hash| *hash != unset);
-    hashes.insert(names::STARTED_WITH_OTHER_FIELDS.to_owned(), unset);
+    hashes.insert(OTHER_FIELDS.to_owned(), unset);
     hashes
 }
 

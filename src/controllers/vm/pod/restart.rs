@@ -6,6 +6,7 @@
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::plan::OTHER_FIELDS;
 use crate::controllers::vm::pod::resources;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
@@ -71,7 +72,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
         let of_earlier_version = (*field == NEW_FIELD).then_some(UNSET);
         let before = before
             .get(*field)
-            .or_else(|| before.get(names::STARTED_WITH_OTHER_FIELDS))
+            .or_else(|| before.get(OTHER_FIELDS))
             .map(String::as_str)
             .or(of_earlier_version);
         before.is_some_and(|before| before != *hash)
