@@ -369,7 +369,10 @@ pub fn initial() -> Vec<Condition> {
 
 /// Gives the default conditions of the CRD the time of the VM's creation. A default is a constant, so its time is in 1970.
 pub fn date_defaults(conditions: &mut [Condition], created: Timestamp) {
-    let is_default = |it: &&mut Condition| it.last_transition_time.0 == Timestamp::UNIX_EPOCH;
+    let is_own = |type_: &str| type_ == READY || INITIAL.contains(&type_);
+    let is_default = |it: &&mut Condition| {
+        is_own(&it.type_) && it.last_transition_time.0 == Timestamp::UNIX_EPOCH
+    };
     for condition in conditions.iter_mut().filter(is_default) {
         condition.last_transition_time = Time(created);
         if condition.reason == ConditionReason::Creation.as_str() {

@@ -186,7 +186,7 @@ fn reported_status(observed: &Observed) -> Option<VirtualMachineStatus> {
     let present = observed.vm.status.clone().unwrap_or_default();
     let generation = observed.vm.metadata.generation;
     let mut status = checks::merged(present, report, pod, generation, observed.now);
-    checks::compare_memory(&mut status, &observed.vm, observed.now);
+    checks::compare_memory(&mut status, observed);
     Some(status)
 }
 

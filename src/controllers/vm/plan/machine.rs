@@ -68,15 +68,28 @@ pub(super) fn allocated(
     resources: &ResourceRequirements,
     observed: &Observed,
 ) -> Sizes {
-    let wanted = sizes.current_ram.unwrap_or(sizes.maximum_ram);
-    let config_map = observed.config_map.as_ref();
-    match config_map.and_then(|present| present.config.current_ram) {
-        Some(present) if present < wanted && waits_for_memory(resources, observed) => Sizes {
+    match smaller_ram(sizes, observed) {
+        Some(present) if waits_for_memory(resources, observed) => Sizes {
             current_ram: Some(present),
             ..sizes
         },
         _ => sizes,
     }
+}
+
+/// The memory in the runner's configuration, if it is less than the guest shall have.
+fn smaller_ram(sizes: Sizes, observed: &Observed) -> Option<Bytes> {
+    let wanted = sizes.current_ram.unwrap_or(sizes.maximum_ram);
+    let present = observed.config_map.as_ref()?.config.current_ram?;
+    (present < wanted).then_some(present)
+}
+
+/// The memory that the guest shall have, if the VM sets it or the runner's configuration has less.
+pub fn wanted_ram(observed: &Observed) -> Option<Bytes> {
+    let sizes = sizes(&observed.vm.spec.vm).ok()?;
+    sizes
+        .current_ram
+        .or_else(|| smaller_ram(sizes, observed).map(|_| sizes.maximum_ram))
 }
 
 /// Whether the guest can get the memory that the plan withholds, because the kubelet has allocated it since.
@@ -92,13 +105,18 @@ pub fn can_grow(plan: &Plan, observed: &Observed) -> bool {
 /// the Java VM-Operator are never resized. Some kubelets do not report the allocated memory.
 fn waits_for_memory(resources: &ResourceRequirements, observed: &Observed) -> bool {
     let spec = &observed.vm.spec;
-    let is_resized = |pod: &&Arc<PodView>| {
-        pod.has_started() && !pod.has_ended() && recorded(pod.annotations()).is_some()
+    let memory = |resources: &ResourceRequirements| {
+        let memory = resources.requests.as_ref()?.get("memory")?;
+        memory.0.parse::<Bytes>().ok()
     };
-    let pod = observed.own_pod().filter(is_resized);
-    let allocated = pod.and_then(|pod| pod.container()?.allocated_memory);
-    let requests = resources.requests.as_ref();
-    let needed = requests.and_then(|requests| requests.get("memory")?.0.parse::<Bytes>().ok());
+    let is_running = |pod: &&Arc<PodView>| pod.has_started() && !pod.has_ended();
+    let allocated = observed.own_pod().filter(is_running).and_then(|pod| {
+        let last = recorded(pod.annotations())?;
+        let allocated = pod.container()?.allocated_memory?;
+        // After a smaller request, the kubelet may not have reduced the allocated memory yet.
+        Some(memory(&last).map_or(allocated, |last| last.min(allocated)))
+    });
+    let needed = memory(resources);
     spec.resources.is_none()
         && hugepages(&spec.vm).is_none()
         && allocated

@@ -19,7 +19,7 @@ pub use disks::{ClaimChange, DiskPlan, Place};
 pub use identity::{OTHER_FIELDS, short_form, without_unset_console_port};
 pub use import::{ImportPlan, Source};
 pub(in crate::controllers::vm) use machine::sizes;
-pub use machine::{can_grow, protocol};
+pub use machine::{can_grow, protocol, wanted_ram};
 pub use outdated_claims::OutdatedClaim;
 pub use pod::{Placement, PodPlan};
 pub use rights::{Rights, Tun};

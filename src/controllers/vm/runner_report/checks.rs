@@ -1,5 +1,6 @@
 //! (pure) The VM's status with the checked fields of a report.
 
+use crate::api::VmReportStatus;
 use crate::api::conditions::find;
 use crate::api::quantity::Bytes;
 use crate::api::report::{
@@ -9,8 +10,8 @@ use crate::api::report::{
 use crate::api::vm::ConsoleConnection;
 use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
-use crate::api::{VirtualMachine, VmReportStatus};
-use crate::controllers::vm::plan::sizes;
+use crate::controllers::vm::observe::Observed;
+use crate::controllers::vm::plan::wanted_ram;
 use crate::k8s::views::PodView;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -49,7 +50,7 @@ pub(super) fn merged(
     present.boots = count(report.boots);
     present.resets = count(report.resets);
     present.console_connections = count(report.console_connections);
-    let consoles = consoles(&report.consoles, now);
+    let consoles = consoles(&report.consoles, &present.consoles, now);
     present.console_user = console_user(&present, &consoles);
     present.consoles = consoles;
     let key = plain_text(&report.console_key, CONSOLE_KEY_MAX);
@@ -60,24 +61,17 @@ pub(super) fn merged(
 }
 
 /// Sets `MemoryInSync` to `False` while the guest has less memory than the VM's spec. The runner receives a larger size after the pod has the
-/// memory. Until then, its report of this generation is about the smaller size.
-pub(super) fn compare_memory(
-    status: &mut VirtualMachineStatus,
-    vm: &VirtualMachine,
-    now: Timestamp,
-) {
-    let wanted = sizes(&vm.spec.vm).ok().and_then(|it| it.current_ram);
-    let (Some(wanted), Ok(present)) = (wanted, status.ram.parse::<Bytes>()) else {
+/// memory. Until then, its report is about the smaller size.
+pub(super) fn compare_memory(status: &mut VirtualMachineStatus, observed: &Observed) {
+    let (Some(wanted), Ok(present)) = (wanted_ram(observed), status.ram.parse::<Bytes>()) else {
         return;
     };
     // The balloon differs from its target by less than 1 MiB, which also has a rounded maximum.
     if present.0.saturating_add(2 << 20) > wanted.0 {
         return;
     }
-    let is_in_sync = |it: &&mut Condition| {
-        let is_current = it.observed_generation == vm.metadata.generation;
-        it.type_ == conditions::MEMORY_IN_SYNC && it.status == "True" && is_current
-    };
+    let is_in_sync =
+        |it: &&mut Condition| it.type_ == conditions::MEMORY_IN_SYNC && it.status == "True";
     let Some(condition) = status.conditions.iter_mut().find(is_in_sync) else {
         return;
     };
@@ -91,8 +85,11 @@ pub(super) fn compare_memory(
             wanted.to_quantity()
         ),
     };
-    let before = vm.status.as_ref().map(|status| &*status.conditions);
-    *condition = waits.at(before.unwrap_or_default(), vm.metadata.generation, now);
+    *condition = waits.at(
+        observed.conditions(),
+        condition.observed_generation,
+        observed.now,
+    );
 }
 
 /// The addresses that other hosts can use.
@@ -106,12 +103,28 @@ fn guest_ips(reported: &[String]) -> Vec<String> {
 }
 
 /// The connections with limited texts, and not from the future.
-fn consoles(reported: &[ConsoleConnection], now: Timestamp) -> Vec<ConsoleConnection> {
-    let checked = |console: &ConsoleConnection| ConsoleConnection {
-        user: plain_text(&console.user, USER_MAX),
-        client: plain_text(&console.client, HOST_MAX),
-        protocol: console.protocol,
-        since: Time(console.since.0.min(now)),
+fn consoles(
+    reported: &[ConsoleConnection],
+    present: &[ConsoleConnection],
+    now: Timestamp,
+) -> Vec<ConsoleConnection> {
+    let checked = |console: &ConsoleConnection| {
+        let mut checked = ConsoleConnection {
+            user: plain_text(&console.user, USER_MAX),
+            client: plain_text(&console.client, HOST_MAX),
+            protocol: console.protocol,
+            since: console.since.clone(),
+        };
+        if console.since.0 > now {
+            // While the node's clock is ahead, the time of the first copy remains, so that there is no other copy.
+            let is_same = |before: &&ConsoleConnection| {
+                (&before.user, &before.client, before.protocol)
+                    == (&checked.user, &checked.client, checked.protocol)
+            };
+            let before = present.iter().find(is_same);
+            checked.since = before.map_or(Time(now), |before| before.since.clone());
+        }
+        checked
     };
     reported.iter().take(CONSOLES_MAX).map(checked).collect()
 }

@@ -320,7 +320,7 @@ fn an_emulation_that_nobody_has_configured_is_a_warning_once() {
 
 #[test]
 fn memory_is_not_in_sync_while_the_runner_has_a_smaller_size_than_the_vm() {
-    let is_in_sync = |current: &str| {
+    let is_in_sync = |current: Option<&str>, configured: &str| {
         let in_sync = condition(conditions::MEMORY_IN_SYNC, "True", "AsConfigured");
         let mut observed = reporting(VmReportStatus {
             conditions: vec![in_sync],
@@ -328,14 +328,20 @@ fn memory_is_not_in_sync_while_the_runner_has_a_smaller_size_than_the_vm() {
         });
         let machine = json!({"maximumRam": "2Gi", "currentRam": current});
         Arc::make_mut(&mut observed.vm).spec.vm = serde_json::from_value(machine).unwrap();
+        let config = json!({"/Runner": {"vm": {"currentRam": configured}}}).to_string();
+        let config_map = json!({"metadata": {}, "data": {"config.yaml": config}});
+        observed.config_map = serde_json::from_value(config_map).ok().map(Arc::new);
         let status = reported_status(&observed).unwrap();
         // Another reconcile causes no write.
         Arc::make_mut(&mut observed.vm).status = Some(status.clone());
         assert_eq!(reported_status(&observed).unwrap(), status);
         is_true(&status.conditions, conditions::MEMORY_IN_SYNC)
     };
-    assert!(is_in_sync("1Gi"));
-    assert!(!is_in_sync("2Gi"));
+    assert!(is_in_sync(Some("1Gi"), "1 GiB"));
+    assert!(!is_in_sync(Some("2Gi"), "1 GiB"));
+    // Without a size in the VM, the guest shall have all its memory.
+    assert!(!is_in_sync(None, "1 GiB"));
+    assert!(is_in_sync(None, "2 GiB"));
 }
 
 #[test]
