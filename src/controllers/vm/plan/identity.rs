@@ -6,6 +6,7 @@ use crate::api::logging::level;
 use crate::api::runner::config::{DriveConfig, DriveType, VmConfig};
 use crate::api::vm::{Machine, Memory, Resources, VirtualMachineSpec};
 use crate::api::{VirtualMachine, hex};
+use crate::controllers::vm::pod::restart::OTHER_FIELDS;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -13,9 +14,6 @@ use std::collections::BTreeMap;
 
 /// The field that pods of earlier versions have no hash of.
 const CONSOLE_PORT: &str = "spec.consolePort";
-
-/// The entry of all fields that the short form of the hashes does not contain.
-pub const OTHER_FIELDS: &str = "all other fields";
 
 /// The short form of the hashes, in which one entry replaces those of all fields that are not set. These are half of the fields.
 ///

@@ -16,7 +16,7 @@ mod seed;
 mod service;
 
 pub use disks::{ClaimChange, DiskPlan, Place};
-pub use identity::{OTHER_FIELDS, short_form, without_unset_console_port};
+pub use identity::{short_form, without_unset_console_port};
 pub use import::{ImportPlan, Source};
 pub(in crate::controllers::vm) use machine::sizes;
 pub use machine::{can_grow, protocol, wanted_ram};

@@ -6,12 +6,14 @@
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
-use crate::controllers::vm::plan::OTHER_FIELDS;
 use crate::controllers::vm::pod::resources;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
+
+/// The entry of all fields that the short form of the hashes of a pod's fields does not contain.
+pub const OTHER_FIELDS: &str = "all other fields";
 
 fn pod_request(pod: &PodView) -> Option<i64> {
     pod.annotations()
