@@ -3,13 +3,11 @@
 
 use crate::api::vm::conditions::ConditionReason;
 use crate::runner::failure::Problem;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 /// Time for a lookup. Other changes of the VM wait for it.
 const IMAGE_LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -17,12 +15,12 @@ const IMAGE_LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Finds an image in the repository: its path, or the reason why it cannot be used.
 pub type FindImage = Arc<dyn Fn(&Path, &Path) -> Result<PathBuf, Problem> + Send + Sync>;
 
-/// The image repository and the lookups that have timed out.
+/// The image repository.
 pub struct ImageLookup {
     repository: PathBuf,
     find: FindImage,
-    /// By the configured path.
-    pending: HashMap<PathBuf, JoinHandle<Result<PathBuf, Problem>>>,
+    /// The lookup that has timed out. No other one begins before it ends, so blocked threads do not accumulate.
+    blocked: Option<JoinHandle<Result<PathBuf, Problem>>>,
 }
 
 impl ImageLookup {
@@ -31,7 +29,7 @@ impl ImageLookup {
         Self {
             repository,
             find,
-            pending: HashMap::new(),
+            blocked: None,
         }
     }
 
@@ -50,71 +48,52 @@ impl ImageLookup {
         Self::new(repository, Arc::new(find))
     }
 
-    /// The image's path. A lookup that times out continues, and the next call returns its result.
+    /// The image's path.
     pub async fn find(&mut self, image: &Path) -> Result<PathBuf, Problem> {
-        let time = if self.pending.contains_key(image) {
-            Duration::ZERO
-        } else {
-            IMAGE_LOOKUP_TIMEOUT
-        };
-        self.find_until(image, Instant::now() + time).await
+        let is_blocked = |lookup: &JoinHandle<_>| !lookup.is_finished();
+        if self.blocked.as_ref().is_some_and(is_blocked) {
+            return Err(self.timeout(image));
+        }
+        let find = Arc::clone(&self.find);
+        let (repository, file) = (self.repository.clone(), image.to_owned());
+        let mut lookup = tokio::task::spawn_blocking(move || find(&repository, &file));
+        match tokio::time::timeout(IMAGE_LOOKUP_TIMEOUT, &mut lookup).await {
+            Ok(Ok(found)) => found,
+            Ok(Err(error)) => Err(Problem::new(
+                ConditionReason::ImageNotReadable,
+                error.to_string(),
+            )),
+            Err(_) => {
+                self.blocked = Some(lookup);
+                Err(self.timeout(image))
+            }
+        }
     }
 
-    /// Finds several images at the same time, with one timeout for all.
+    /// Finds several images.
     pub async fn find_all(
         &mut self,
         images: &[Option<PathBuf>],
     ) -> Vec<Option<Result<PathBuf, Problem>>> {
-        let until = Instant::now() + IMAGE_LOOKUP_TIMEOUT;
-        for image in images.iter().flatten() {
-            if !self.pending.contains_key(image) {
-                let lookup = self.start_lookup(image);
-                self.pending.insert(image.clone(), lookup);
-            }
-        }
         let mut found = Vec::new();
         for image in images {
             found.push(match image {
-                Some(image) => Some(self.find_until(image, until).await),
+                Some(image) => Some(self.find(image).await),
                 None => None,
             });
         }
         found
     }
 
-    fn start_lookup(&self, image: &Path) -> JoinHandle<Result<PathBuf, Problem>> {
-        let (find, repository, file) = (
-            Arc::clone(&self.find),
-            self.repository.clone(),
-            image.to_owned(),
+    fn timeout(&self, image: &Path) -> Problem {
+        let message = format!(
+            "the CD image {} is not available: the storage of the image repository {} has not answered within {} s. \
+             Check the storage server; the runner retries",
+            image.display(),
+            self.repository.display(),
+            IMAGE_LOOKUP_TIMEOUT.as_secs()
         );
-        tokio::task::spawn_blocking(move || find(&repository, &file))
-    }
-
-    async fn find_until(&mut self, image: &Path, until: Instant) -> Result<PathBuf, Problem> {
-        let mut lookup = self
-            .pending
-            .remove(image)
-            .unwrap_or_else(|| self.start_lookup(image));
-        match tokio::time::timeout_at(until, &mut lookup).await {
-            Ok(found) => found.unwrap_or_else(|error| {
-                Err(Problem::new(
-                    ConditionReason::ImageNotReadable,
-                    error.to_string(),
-                ))
-            }),
-            Err(_) => {
-                self.pending.insert(image.to_owned(), lookup);
-                let message = format!(
-                    "the CD image {} is not available: the storage of the image repository {} has not answered within {} s. \
-                     Check the storage server; the runner retries",
-                    image.display(),
-                    self.repository.display(),
-                    IMAGE_LOOKUP_TIMEOUT.as_secs()
-                );
-                Err(Problem::new(ConditionReason::ImageNotReadable, message))
-            }
-        }
+        Problem::new(ConditionReason::ImageNotReadable, message)
     }
 }
 
@@ -147,46 +126,31 @@ pub async fn is_reachable(dir: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
-    async fn images_that_take_long_share_one_time_and_the_next_look_has_what_has_come_of_them() {
+    async fn no_lookup_begins_while_another_one_is_blocked() {
         let (answer, answers) = std::sync::mpsc::channel::<()>();
         let answers = std::sync::Mutex::new(answers);
         let find: FindImage = Arc::new(move |_, file| {
-            if file != Path::new("quick.iso") {
-                let _ = answers.lock().unwrap().recv();
-            }
+            let _ = answers.lock().unwrap().recv();
             Ok(file.to_owned())
         });
         let mut image_lookup = ImageLookup::new("/images".into(), find);
-        let images = ["a.iso", "quick.iso", "b.iso"].map(|image| Some(image.into()));
-        let quick = image_lookup.start_lookup(Path::new("quick.iso"));
-        until_finished(&quick);
-        image_lookup.pending.insert("quick.iso".into(), quick);
+        let images: [Option<PathBuf>; 3] = [Some("a.iso".into()), None, Some("b.iso".into())];
         let began = Instant::now();
-        let lookup = async {
-            (
-                image_lookup
-                    .find_all(&[images.as_slice(), &[None]].concat())
-                    .await,
-                began.elapsed(),
-            )
-        };
-        // The clock stands still while a look waits in its thread.
+        let lookup = async { (image_lookup.find_all(&images).await, began.elapsed()) };
+        // The clock stands still while a lookup waits in its thread.
         let time_passes = async {
-            for _ in 0..images.len() {
-                tokio::time::advance(IMAGE_LOOKUP_TIMEOUT + Duration::from_millis(1)).await;
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
-            }
+            tokio::task::yield_now().await;
+            tokio::time::advance(IMAGE_LOOKUP_TIMEOUT + Duration::from_millis(1)).await;
         };
         let ((found, took), ()) = tokio::join!(lookup, time_passes);
         assert!(
             took >= IMAGE_LOOKUP_TIMEOUT && took < IMAGE_LOOKUP_TIMEOUT * 2,
             "{took:?}"
         );
-        let [Some(Err(a)), Some(Ok(quick)), Some(Err(b)), None] = found.as_slice() else {
+        let [Some(Err(a)), None, Some(Err(b))] = found.as_slice() else {
             panic!("{found:?}")
         };
         assert!(
@@ -194,19 +158,12 @@ mod tests {
                 .starts_with("the CD image a.iso is not available: the storage of the image repository /images has not answered within 5 s"),
             "{a:?}"
         );
-        assert_eq!(
-            (b.reason, quick.as_path()),
-            (ConditionReason::ImageNotReadable, Path::new("quick.iso"))
-        );
+        assert_eq!(b.reason, ConditionReason::ImageNotReadable);
         let began = Instant::now();
         assert!(image_lookup.find(Path::new("a.iso")).await.is_err());
-        assert_eq!(
-            began.elapsed(),
-            Duration::ZERO,
-            "an image that was waited for once is not waited for again"
-        );
+        assert_eq!(began.elapsed(), Duration::ZERO);
         drop(answer);
-        until_finished(&image_lookup.pending[Path::new("a.iso")]);
+        until_finished(image_lookup.blocked.as_ref().unwrap());
         assert_eq!(
             image_lookup.find(Path::new("a.iso")).await,
             Ok("a.iso".into())
