@@ -30,7 +30,7 @@ use crate::runner::report::Reporter;
 use crate::runner::signals::Signals;
 use crate::runner::spec::Spec;
 use crate::runner::state::{Action, Event, Phase, State};
-use crate::runner::status::{Announcement, Observed};
+use crate::runner::status::Observed;
 use crate::runner::watch::ConfigFiles;
 use crate::runner::{console, metrics, screen};
 use futures::future::BoxFuture;
@@ -370,7 +370,6 @@ impl Driver {
                 self.observed.boots += i64::from(!std::mem::replace(&mut self.boot_counted, true));
             }
             self.schedule_tpm_check();
-            self.reporter.announce(Announcement::Phase(phase));
             if matches!(phase, Phase::Booting | Phase::Booted) {
                 self.change_desired(|desired| desired.booted = phase == Phase::Booted);
             }
@@ -447,13 +446,6 @@ impl Driver {
 /// `process_start` is the start of this process.
 pub async fn run(setup: Setup, signals: Signals, process_start: Instant) -> (Outcome, Reporter) {
     let (mut driver, mut inbox) = Driver::new(setup, signals, process_start);
-    driver
-        .reporter
-        .announce(Announcement::Phase(Phase::Starting));
-    if let Acceleration::TcgFallback(problem) = &driver.observed.acceleration {
-        let announcement = Announcement::Emulated(problem.clone());
-        driver.reporter.announce(announcement);
-    }
     loop {
         let deadline = driver
             .state

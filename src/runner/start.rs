@@ -25,11 +25,11 @@ use crate::runner::machine::{
     Machine, MachineInputs, PreparedMachine,
 };
 use crate::runner::process::{self, InheritedDescriptors, StartedPrograms};
-use crate::runner::report::Reporter;
+use crate::runner::report::{ReportKey, Reporter};
 use crate::runner::signals::Signals;
 use crate::runner::spec::{self, Accelerator, NetworkConfig, NetworkType, Spec};
 use crate::runner::state::Phase;
-use crate::runner::status::{Identity, Observed};
+use crate::runner::status::Observed;
 use crate::runner::taps;
 use crate::runner::watch::ConfigFiles;
 use crate::runner::{cpu_model, metrics, out_of_memory, qemu, seed};
@@ -376,7 +376,7 @@ fn start(
         console_key: console_key.public().to_string(),
         ..observed(config, &machine)
     };
-    let reporter = Reporter::start(identity(config, &machine.spec.vm.name), observed.clone());
+    let reporter = Reporter::start(report_key(config), observed.clone());
     let unusable = |error: io::Error| dirs.failure(&error);
     let console =
         tokio::net::UnixListener::bind(dirs.file(machine::CONSOLE_SOCKET)).map_err(unusable)?;
@@ -420,7 +420,7 @@ fn start(
             console_key,
         ),
         display,
-        pod: std::env::var(names::ENV_POD_UID).ok(),
+        pod: pod_uid(),
         held_devices,
         metrics: config.metrics_port.map(|port| (port, vm_metrics)),
         start: live::StartState {
@@ -550,29 +550,32 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
     }
 }
 
-/// The object of the reported status. None without a namespace.
-fn identity(config: &RunnerConfig, name: &str) -> Option<Identity> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+fn pod_uid() -> Option<String> {
+    let uid = std::env::var(names::ENV_POD_UID).ok();
+    uid.filter(|uid| !uid.is_empty())
+}
+
+/// The report of this pod. None outside of pods.
+fn report_key(config: &RunnerConfig) -> Option<ReportKey> {
+    let Some(name) = pod_uid() else {
+        tracing::info!(
+            "the runner writes no VmReport, because it does not run in a pod of the operator; the log has the state of the VM"
+        );
+        return None;
+    };
     let of_pod = || {
         std::fs::read_to_string(NAMESPACE_FILE)
             .ok()
             .map(|text| text.trim().to_owned())
     };
-    let namespace = config.namespace.clone().or_else(of_pod);
-    if namespace.is_none() {
+    let Some(namespace) = config.namespace.clone().or_else(of_pod) else {
         tracing::warn!(
-            "the runner does not report the VM's status and events, because it does not run in a pod and the configuration has \
-                no namespace; to get reports, set the key namespace in the configuration"
+            "the runner does not report the VM's status, because neither the configuration nor the pod's service account has a \
+             namespace; to get reports, set the key namespace in the configuration"
         );
-    }
-    Some(Identity {
-        name: name.to_owned(),
-        namespace: namespace?,
-        uid: config.uid.clone(),
-        node_name: variable(names::ENV_NODE_NAME),
-        pod_ip: variable(names::ENV_POD_IP),
-        pod_uid: variable(names::ENV_POD_UID),
-    })
+        return None;
+    };
+    Some(ReportKey { namespace, name })
 }
 
 /// The configuration file and its target, the files that it names, and the kubeconfig.

@@ -1,35 +1,19 @@
-//! (pure) The runner's report, and the runner's part of the VM's status, built from the observed state.
+//! (pure) The observed state of the VM, its conditions and the runner's report.
 
 mod parts;
 mod report;
 
 use crate::api::quantity::Bytes;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
-use crate::api::vm::names;
 use crate::api::vm::{ConsoleConnection, ConsoleProtocol};
 use crate::runner::agent::login::Desktop;
 use crate::runner::failure::Problem;
 use crate::runner::machine::Acceleration;
 use crate::runner::state::Phase;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::cmp::Reverse;
-
-/// The VM of the reported status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    pub name: String,
-    pub namespace: String,
-    /// Its UID, so that no other VM with the same name gets the status.
-    pub uid: Option<String>,
-    /// Name of its node.
-    pub node_name: Option<String>,
-    /// IP address of its pod.
-    pub pod_ip: Option<String>,
-    /// UID of its pod, which is the name of its report. Without it, the runner writes the status of the VM.
-    pub pod_uid: Option<String>,
-}
 
 /// The observed state of the VM.
 #[derive(Clone, Debug, PartialEq)]
@@ -186,130 +170,10 @@ impl Observed {
         }
         all
     }
-
-    /// The object to apply at `now`, and its conditions. `present` are the conditions of the
-    /// previous one.
-    pub fn object(
-        &self,
-        identity: &Identity,
-        present: &[Condition],
-        now: Timestamp,
-    ) -> (Value, Vec<Condition>) {
-        let conditions: Vec<Condition> = self
-            .conditions()
-            .iter()
-            .map(|wanted| wanted.at(present, self.generation, now))
-            .collect();
-        let runs = self.is_running();
-        let mut status = json!({
-            "runnerVersion": env!("CARGO_PKG_VERSION"),
-            "cpus": if self.phase == Phase::Stopped { 0 } else { self.guest_cpus.unwrap_or(self.cpus) },
-            "ram": if self.phase == Phase::Stopped { "0".to_owned() } else { self.ram.to_quantity() },
-            "consoleClient": self.client().filter(|_| runs).unwrap_or_default(),
-            "displayPasswordSerial": self.password_serial,
-            "conditions": conditions,
-        });
-        if let Some(fields) = status.as_object_mut() {
-            let stopped = self.phase == Phase::Stopped;
-            let mut set = |key: &str, value: Option<Value>| {
-                fields.extend(
-                    value
-                        .filter(|_| !stopped)
-                        .map(|value| (key.to_owned(), value)),
-                );
-            };
-            set(
-                "nodeName",
-                identity.node_name.as_ref().map(|name| json!(name)),
-            );
-            set("podIP", identity.pod_ip.as_ref().map(|ip| json!(ip)));
-            set(
-                "observedResetRequest",
-                self.reset_request.map(|request| json!(request)),
-            );
-            let user = self
-                .desktop
-                .user
-                .as_ref()
-                .filter(|_| runs && self.desktop.connected);
-            set("loggedInUser", user.map(|user| json!(user)));
-            let addresses = Some(&self.addresses).filter(|addresses| runs && !addresses.is_empty());
-            set("guestIPs", addresses.map(|addresses| json!(addresses)));
-            set(
-                "osinfo",
-                self.osinfo
-                    .as_ref()
-                    .filter(|_| runs)
-                    .map(|osinfo| json!(osinfo)),
-            );
-        }
-        let mut metadata = json!({"name": identity.name, "namespace": identity.namespace});
-        if let (Some(uid), Some(fields)) = (&identity.uid, metadata.as_object_mut()) {
-            fields.insert("uid".to_owned(), json!(uid));
-        }
-        let object = json!({
-            "apiVersion": format!("{}/{}", names::GROUP, names::VERSION), "kind": "VirtualMachine",
-            "metadata": metadata, "status": status,
-        });
-        (object, conditions)
-    }
 }
 
-/// A change that is reported by a Kubernetes Event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Announcement {
-    /// The VM has entered a phase.
-    Phase(Phase),
-    /// A console was connected from that host.
-    ConsoleConnected(String),
-    /// The console from that host was disconnected.
-    ConsoleDisconnected(String),
-    /// The TPM has exited before QEMU.
-    TpmEnded(String),
-    /// The guest is emulated, although acceleration was requested.
-    Emulated(Problem),
-}
-
-impl Announcement {
-    /// Action, reason and note of the Event. Addresses are in the note only, because events are counted and filtered by reason.
-    pub fn texts(&self) -> (&'static str, &'static str, String) {
-        match self {
-            Self::Phase(phase) => {
-                let (reason, note) = phase_reason(*phase);
-                ("StatusUpdate", reason.as_str(), note.to_owned())
-            }
-            Self::ConsoleConnected(host) => (
-                "ConsoleConnectionUpdate",
-                "ConsoleConnected",
-                format!("a console client is connected from {host}"),
-            ),
-            Self::ConsoleDisconnected(host) => (
-                "ConsoleConnectionUpdate",
-                "ConsoleDisconnected",
-                format!("the console client at {host} has disconnected"),
-            ),
-            Self::TpmEnded(what) => (
-                "StatusUpdate",
-                ConditionReason::TpmEnded.as_str(),
-                what.clone(),
-            ),
-            Self::Emulated(problem) => (
-                "StatusUpdate",
-                problem.reason.as_str(),
-                parts::emulated(&problem.message),
-            ),
-        }
-    }
-
-    /// Whether the Event is a warning.
-    pub fn is_warning(&self) -> bool {
-        matches!(self, Self::TpmEnded(_) | Self::Emulated(_))
-    }
-}
-
-/// Reason and message of the condition `Running` in that phase. The Event of the phase has the same
-/// texts.
-pub fn phase_reason(phase: Phase) -> (ConditionReason, &'static str) {
+/// Reason and message of the condition `Running` in that phase.
+fn phase_reason(phase: Phase) -> (ConditionReason, &'static str) {
     match phase {
         Phase::Starting => (ConditionReason::RunnerStarted, "QEMU starts"),
         Phase::Booting => (ConditionReason::VmStarted, "QEMU runs the guest"),

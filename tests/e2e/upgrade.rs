@@ -16,20 +16,15 @@ struct State {
     manifests: &'static str,
     /// Tag of its images.
     tag: &'static str,
-    /// Components of the overlay, relative to that of the namespace.
-    components: &'static [&'static str],
 }
 
 const BEFORE: State = State {
     manifests: "../../previous/source/deploy/overlays/local",
     tag: "previous",
-    components: &[],
 };
 const TODAY: State = State {
     manifests: "../../../deploy/overlays/local",
     tag: env!("CARGO_PKG_VERSION"),
-    // The pods of the previous version may have runners that write to their VM.
-    components: &["../../../deploy/components/earlier-runners"],
 };
 
 impl State {
@@ -42,7 +37,6 @@ impl State {
         let kustomization = json!({
             "namespace": space.name,
             "resources": [self.manifests],
-            "components": self.components,
             "images": [{"name": "localhost/vm-operator", "newTag": self.tag}],
             "patches": [{"target": {"kind": "ConfigMap", "name": "vm-operator"}, "patch": patch.to_string()}],
         });

@@ -29,35 +29,24 @@ pub enum Fault {
 
 /// The server. It listens in the network of each pod that is started with it, and runs until the process exits.
 pub struct Api {
-    /// The UID of its VM. A server without a VM never responds.
-    uid: Option<&'static str>,
+    responds: bool,
     requests: Arc<Mutex<Vec<Request>>>,
     faults: Arc<Mutex<VecDeque<Fault>>>,
 }
 
 impl Api {
-    /// A server with the VM of the fixture's configuration. It accepts each request.
+    /// A server that accepts each request.
     pub fn start() -> Self {
-        Self::with_uid("uid-1")
-    }
-
-    /// A server with a VM of that name and another UID.
-    pub fn with_namesake() -> Self {
-        Self::with_uid("uid-2")
+        Self {
+            responds: true,
+            ..Self::without_responses()
+        }
     }
 
     /// A server that accepts connections and never responds.
     pub fn without_responses() -> Self {
         Self {
-            uid: None,
-            requests: Arc::default(),
-            faults: Arc::default(),
-        }
-    }
-
-    fn with_uid(uid: &'static str) -> Self {
-        Self {
-            uid: Some(uid),
+            responds: false,
             requests: Arc::default(),
             faults: Arc::default(),
         }
@@ -65,8 +54,8 @@ impl Api {
 
     /// Serves the connections of that listener.
     fn serve(&self, listener: TcpListener) {
-        let (uid, requests, faults) = (
-            self.uid,
+        let (responds, requests, faults) = (
+            self.responds,
             Arc::clone(&self.requests),
             Arc::clone(&self.faults),
         );
@@ -74,11 +63,10 @@ impl Api {
             let mut unanswered = Vec::new();
             for stream in listener.incoming().map(Result::unwrap) {
                 let (requests, faults) = (Arc::clone(&requests), Arc::clone(&faults));
-                match uid {
-                    None => unanswered.push(stream),
-                    Some(uid) => drop(thread::spawn(move || {
-                        serve(stream, &requests, uid, &faults)
-                    })),
+                if responds {
+                    thread::spawn(move || serve(stream, &requests, &faults));
+                } else {
+                    unanswered.push(stream);
                 }
             }
         });
@@ -100,78 +88,24 @@ impl Api {
         )
     }
 
-    /// The bodies of the status writes so far.
+    /// The bodies of the reports so far.
     pub fn statuses(&self) -> Vec<Value> {
         let requests = self.requests.lock().unwrap();
-        let kept = requests
-            .iter()
-            .filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
-        kept.map(|r| r.body.clone()).collect()
+        requests.iter().map(|r| r.body.clone()).collect()
     }
 
-    /// The bodies of the status writes since the last call. All recorded requests are deleted.
+    /// The bodies of the reports since the last call. All recorded requests are deleted.
     #[allow(dead_code, reason = "there are many of them only in the bench")]
     pub fn take_statuses(&self) -> Vec<Value> {
         let requests = std::mem::take(&mut *self.requests.lock().unwrap());
-        let kept = requests
-            .into_iter()
-            .filter(|r| r.line.starts_with("PATCH") && !is_dry(&r.line));
-        kept.map(|r| r.body).collect()
-    }
-
-    /// The events so far.
-    #[allow(dead_code, reason = "the bench reads none")]
-    pub fn event_objects(&self) -> Vec<Value> {
-        let requests = self.requests.lock().unwrap();
-        requests
-            .iter()
-            .filter(|r| r.line.starts_with("POST"))
-            .map(|r| r.body.clone())
-            .collect()
-    }
-
-    /// The reasons of the events so far.
-    pub fn events(&self) -> Vec<String> {
-        let requests = self.requests.lock().unwrap();
-        let events = requests.iter().filter(|r| r.line.starts_with("POST"));
-        events
-            .map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned())
-            .collect()
-    }
-
-    /// The reasons of warnings among the events.
-    pub fn warnings(&self) -> Vec<String> {
-        let requests = self.requests.lock().unwrap();
-        let warnings = requests
-            .iter()
-            .filter(|r| r.line.starts_with("POST") && r.body["type"] == "Warning");
-        warnings
-            .map(|r| r.body["reason"].as_str().unwrap_or_default().to_owned())
-            .collect()
+        requests.into_iter().map(|r| r.body).collect()
     }
 
     /// Methods, paths and queries of the requests so far.
     pub fn requests(&self) -> Vec<String> {
-        self.requests
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|r| r.line.clone())
-            .collect()
+        let requests = self.requests.lock().unwrap();
+        requests.iter().map(|r| r.line.clone()).collect()
     }
-
-    /// Those that change an object.
-    pub fn writes(&self) -> Vec<String> {
-        self.requests()
-            .into_iter()
-            .filter(|line| !is_dry(line))
-            .collect()
-    }
-}
-
-/// Whether the request is a dry run.
-fn is_dry(line: &str) -> bool {
-    line.contains("dryRun=All")
 }
 
 /// The status of a condition in an applied object.
@@ -183,12 +117,7 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> &'a Value {
         .unwrap_or(&Value::Null)
 }
 
-fn serve(
-    stream: TcpStream,
-    seen: &Mutex<Vec<Request>>,
-    uid: &str,
-    faults: &Mutex<VecDeque<Fault>>,
-) {
+fn serve(stream: TcpStream, seen: &Mutex<Vec<Request>>, faults: &Mutex<VecDeque<Fault>>) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut writer = stream;
     loop {
@@ -211,17 +140,6 @@ fn serve(
         let mut body = vec![0; length];
         reader.read_exact(&mut body).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        // The response needs only the VM's identity. The runner ignores the response to a write.
-        let (api_version, kind) = (&body["apiVersion"], &body["kind"]);
-        let metadata = serde_json::json!({"name": "test-vm", "uid": uid, "resourceVersion": "7"});
-        let reply = match is_dry(&line) {
-            true => serde_json::json!({
-                "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata,
-            }),
-            false => serde_json::json!({
-                "apiVersion": api_version, "kind": kind, "metadata": metadata, "eventTime": null,
-            }),
-        };
         let fault = faults.lock().unwrap().pop_front();
         match fault {
             Some(Fault::Hangs) => loop {
@@ -242,9 +160,9 @@ fn serve(
         }
         seen.lock().unwrap().push(Request {
             line: line.trim().to_owned(),
-            body,
+            body: body.clone(),
         });
-        if !answer(&mut writer, 200, &reply) {
+        if !answer(&mut writer, 200, &body) {
             return;
         }
     }

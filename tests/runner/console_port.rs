@@ -1,7 +1,7 @@
 //! The port of the runner for the web console, which the test plays.
 
 use crate::api::{Api, condition};
-use crate::fixture::{DISPLAY, Fixture, LIMIT};
+use crate::fixture::{DISPLAY, Fixture, LIMIT, POD_UID};
 use crate::viewer::Viewer;
 use futures::{SinkExt, StreamExt};
 use serde_json::json;
@@ -34,7 +34,7 @@ async fn open(
 
 fn request(user: &str, take_over: bool) -> String {
     let request = Request::new(
-        "pod-uid",
+        POD_UID,
         Function::Screen,
         user,
         "192.0.2.1".parse().unwrap(),
@@ -80,7 +80,7 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
     let (fixture, api) = (Fixture::new(), Api::start());
     let runtime = &json!({"namespace": "ns", "consolePort": PORT});
     fixture.configure(runtime, &json!({"drives": [], "powerdownTimeout": 0}));
-    let vm = fixture.start_with_report(&api, "pod-uid");
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booting");
     let key = vm.until("a report with the key", || {
         let status = api.statuses().pop()?;
@@ -111,7 +111,7 @@ async fn screen_is_shown_to_one_user_at_a_time_by_consoles_with_a_known_key() {
             .is_err()
     );
     let unknown = request("alice", false).replace("screen", "printer");
-    let of_other_pod = request("alice", false).replace("pod-uid", "other");
+    let of_other_pod = request("alice", false).replace(POD_UID, "other");
     for (request, expected) in [
         (unknown, Some(Answer::Unsupported)),
         (of_other_pod, None),
@@ -206,7 +206,7 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
     fixture.write("config/password-expiry", "now");
     let spice = json!({"spice": {"port": DISPLAY}});
     fixture.configure(&json!({"namespace": "ns"}), &json!({"display": spice}));
-    let vm = fixture.start_with_report(&api, "pod-uid");
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     let status = api.statuses().pop().unwrap();
     let runner: PublicKey = status["status"]["consoleKey"]
@@ -215,7 +215,7 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
         .parse()
         .unwrap();
     let ask = async |function: Function| {
-        let request = Request::new("pod-uid", function, "alice", "192.0.2.1".parse().unwrap());
+        let request = Request::new(POD_UID, function, "alice", "192.0.2.1".parse().unwrap());
         open(&fixture, (&own, &runner), json!(request).to_string())
             .await
             .unwrap()

@@ -382,27 +382,6 @@ fn b22_an_api_server_that_does_not_answer_delays_nothing() {
 }
 
 #[test]
-fn a_namesake_is_never_written() {
-    let (fixture, api) = (Fixture::new(), Api::with_namesake());
-    fixture.configure(
-        &json!({"namespace": "ns"}),
-        &json!({"drives": [], "powerdownTimeout": 0}),
-    );
-    let vm = fixture.start(Some(&api));
-    vm.logged("the VM was deleted, so the runner no longer writes its status");
-    vm.signal("-TERM");
-    assert_eq!(vm.end().code, 10);
-    assert!(api.writes().is_empty(), "{:#?}", api.writes());
-    // It has read its VM by a request that the admission policy rejects for other VMs.
-    let looks = "PATCH /apis/vmoperator.jdrupes.org/v1/namespaces/ns/vms/test-vm/status?&dryRun=All HTTP/1.1";
-    assert!(
-        !api.requests().is_empty() && api.requests().iter().all(|line| line == looks),
-        "{:#?}",
-        api.requests()
-    );
-}
-
-#[test]
 fn nothing_that_other_processes_leave_behind_stays() {
     let fixture = Fixture::new();
     diskless(&fixture, json!({}));

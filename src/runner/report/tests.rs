@@ -1,6 +1,6 @@
 use crate::api::quantity::Bytes;
 use crate::runner::report::*;
-use crate::runner::status::tests::{identity, observed};
+use crate::runner::status::tests::observed;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -17,27 +17,21 @@ struct Server {
 impl Server {
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         assert_eq!(request.method(), Method::PATCH, "{}", request.uri());
-        let dry = request
-            .uri()
-            .query()
-            .is_some_and(|query| query.contains("dryRun"));
         let body: Value = serde_json::from_slice(&request.into_body().collect().await?.to_bytes())?;
-        if !dry && !(self.takes)(&body["status"]) {
+        if !(self.takes)(&body["status"]) {
             return Ok(Response::builder()
                 .status(StatusCode::GATEWAY_TIMEOUT)
                 .body(Body::empty())?);
         }
-        if !dry {
-            self.taken.lock().unwrap().push(body["status"].clone());
-        }
-        let metadata = json!({"name": "test-vm", "uid": identity().uid, "resourceVersion": "7"});
-        let kind = if dry {
-            "PartialObjectMetadata"
-        } else {
-            "VirtualMachine"
-        };
-        let reply = json!({"apiVersion": "v1", "kind": kind, "metadata": metadata}).to_string();
-        Ok(Response::new(Body::from(reply.into_bytes())))
+        self.taken.lock().unwrap().push(body["status"].clone());
+        Ok(Response::new(Body::from(serde_json::to_vec(&body)?)))
+    }
+}
+
+fn key() -> ReportKey {
+    ReportKey {
+        namespace: "ns".to_owned(),
+        name: "pod-1".to_owned(),
     }
 }
 
@@ -46,12 +40,10 @@ fn spawn(server: Server, statuses: watch::Receiver<Observed>) {
         tower::service_fn(move |request| server.clone().answer(request)),
         "ns",
     );
-    let (_, queue) = mpsc::channel(1);
     tokio::spawn(
         Task {
-            identity: identity(),
+            key: key(),
             statuses,
-            queue,
             client: Some(client),
             written: Vec::new(),
         }
@@ -184,15 +176,9 @@ async fn a_missing_report_is_retried_and_the_runner_sends_nothing_else() {
         }
     };
     let (newest, statuses) = watch::channel(observed(Phase::Booted));
-    let (notes, queue) = mpsc::channel(1);
-    notes.try_send(Announcement::Phase(Phase::Booted)).unwrap();
     let task = Task {
-        identity: Identity {
-            pod_uid: Some("pod-1".to_owned()),
-            ..identity()
-        },
+        key: key(),
         statuses,
-        queue,
         client: Some(Client::new(tower::service_fn(answer), "ns")),
         written: Vec::new(),
     };

@@ -13,7 +13,7 @@ const MONITOR_LOST_MESSAGE: &str = "QEMU has closed its QMP connection. The gues
 const QEMU_SILENT_MESSAGE: &str = "QEMU does not answer QMP commands of the runner; the process probably hangs, for example in \
     a request to its storage";
 /// The message of a VM that is emulated for that reason, although acceleration was requested.
-pub(super) fn emulated(why: &str) -> String {
+fn emulated(why: &str) -> String {
     format!("the guest is emulated, which is slow: {why}")
 }
 

@@ -1,16 +1,6 @@
 use super::*;
 use crate::api::conditions::find;
-
-pub fn identity() -> Identity {
-    Identity {
-        name: "test-vm".to_owned(),
-        namespace: "ns".to_owned(),
-        uid: Some("uid-1".to_owned()),
-        node_name: Some("node-1".to_owned()),
-        pod_ip: Some("10.1.2.3".to_owned()),
-        pod_uid: None,
-    }
-}
+use serde_json::json;
 
 pub fn observed(phase: Phase) -> Observed {
     Observed {
@@ -80,7 +70,7 @@ fn a_running_machine_with_everything() {
         "there is no room left for disk /dev/x",
     ));
     observed.config_problem = Some(ConfigProblem::RestartNeeded("vm.firmware".to_owned()));
-    insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    insta::assert_yaml_snapshot!(json!(observed.report(&[], at(10))));
 }
 
 #[test]
@@ -89,7 +79,7 @@ fn a_stopped_machine_keeps_no_field_of_its_run() {
     observed.osinfo = json!({"id": "debian"}).as_object().cloned();
     observed.addresses = vec!["10.0.2.15".to_owned()];
     observed.console = Some(("10.0.0.9".to_owned(), "4711".to_owned()));
-    insta::assert_yaml_snapshot!(observed.object(&identity(), &[], at(10)).0);
+    insta::assert_yaml_snapshot!(json!(observed.report(&[], at(10))));
 }
 
 #[test]
@@ -142,10 +132,7 @@ fn cpus_are_those_that_the_guest_uses() {
         "{}",
         reported.message
     );
-    assert_eq!(
-        observed.object(&identity(), &[], at(10)).0["status"]["cpus"],
-        1
-    );
+    assert_eq!(observed.report(&[], at(10)).cpus, 1);
 }
 
 #[test]
@@ -164,34 +151,22 @@ fn cpus_of_a_paused_guest_are_not_in_sync() {
 }
 
 #[test]
-fn b42_the_reason_of_an_event_is_one_of_a_closed_list() {
-    let (action, reason, note) = Announcement::ConsoleConnected("10.0.0.9".to_owned()).texts();
-    assert_eq!(
-        (action, reason),
-        ("ConsoleConnectionUpdate", "ConsoleConnected")
-    );
-    assert!(note.contains("10.0.0.9"));
-}
-
-#[test]
-fn an_emulation_that_nobody_has_configured_is_a_warning_with_the_cause() {
-    let problem = Problem::new(ConditionReason::KvmFailed, "QEMU has aborted");
-    let announcement = Announcement::Emulated(problem.clone());
-    let (_, reason, note) = announcement.texts();
-    assert_eq!(
-        (reason, note.as_str(), announcement.is_warning()),
-        (
-            "KvmFailed",
-            "the guest is emulated, which is slow: QEMU has aborted",
-            true
-        )
-    );
+fn emulation_that_is_not_configured_has_its_cause_in_the_condition() {
     let mut observed = observed(Phase::Booted);
+    let problem = Problem::new(ConditionReason::KvmFailed, "QEMU has aborted");
     observed.acceleration = Acceleration::TcgFallback(problem);
     let accelerated = observed.accelerated();
     assert_eq!(
-        (accelerated.reason.as_str(), accelerated.message),
-        (reason, note)
+        (
+            accelerated.status,
+            accelerated.reason,
+            accelerated.message.as_str()
+        ),
+        (
+            false,
+            ConditionReason::KvmFailed,
+            "the guest is emulated, which is slow: QEMU has aborted"
+        )
     );
 }
 
@@ -237,9 +212,14 @@ fn b18_a_login_is_one_when_the_wanted_user_is_there() {
 
 #[test]
 fn a_transition_has_the_time_of_its_first_report() {
-    let (_, first) = observed(Phase::Booting).object(&identity(), &[], at(10));
-    let (_, second) = observed(Phase::Booted).object(&identity(), &first, at(20));
-    let time = |type_| find(&second, type_).unwrap().last_transition_time.0;
+    let first = observed(Phase::Booting).report(&[], at(10));
+    let second = observed(Phase::Booted).report(&first.conditions, at(20));
+    let time = |type_| {
+        find(&second.conditions, type_)
+            .unwrap()
+            .last_transition_time
+            .0
+    };
     assert_eq!(
         (time(conditions::RUNNING), time(conditions::BOOTED)),
         (at(10), at(20))

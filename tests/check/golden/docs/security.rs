@@ -30,10 +30,10 @@ const CLAIMS: &[Claim] = &[
         ]),
     ),
     (
-        "runner of a pod from before",
+        "runner of the Java VM-Operator",
         Ok(&[
             "a_runner_writes_the_status_and_events_of_its_own_vm_and_of_no_other",
-            "the_components_give_runners_the_right_to_read",
+            "the_role_of_a_java_runner_has_the_rights_that_it_uses",
         ]),
     ),
     (
