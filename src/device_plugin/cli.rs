@@ -1,7 +1,7 @@
 //! The command line: `vm-operator device-plugin`.
 
 use crate::device_plugin::host::{Device, Host};
-use crate::device_plugin::offer::{Offer, SLOTS, offers};
+use crate::device_plugin::offer::{Offer, offers};
 use crate::device_plugin::plugin::{Stopped, Timing, serve};
 use crate::telemetry::logs;
 use clap::ValueEnum;
@@ -42,23 +42,11 @@ pub struct DevicePlugin {
     /// Log format: plain text, or one JSON object per line
     #[arg(long, value_enum, default_value = "text")]
     log_format: logs::Format,
-    /// Accepted for manifests of earlier versions.
-    #[arg(long, hide = true)]
-    offer_without_device: Vec<Device>,
-    /// Accepted for manifests of earlier versions, without an effect.
-    #[arg(long, hide = true)]
-    slots: Option<u32>,
 }
 
 /// An error with which the plugin exits.
 #[derive(Debug, thiserror::Error)]
 pub enum Fatal {
-    /// The option names a device that VMs cannot do without.
-    #[error(
-        "the option --offer-without-device does not accept {0}; use only the value kvm. VMs can run without /dev/kvm, but tap \
-         networks need /dev/net/tun"
-    )]
-    DeviceNeeded(&'static str),
     /// The directory of the kubelet cannot be read.
     #[error(
         "cannot use {0} as the kubelet's directory for device plugins: {1}; name the directory with --plugin-dir, and mount \
@@ -74,35 +62,12 @@ pub enum Fatal {
 }
 
 impl DevicePlugin {
-    fn offers(&self) -> Result<Vec<Offer>, Fatal> {
-        let mut devices = self.devices.clone();
-        if devices.is_empty() {
-            devices = Device::value_variants().to_vec();
+    fn offers(&self) -> Vec<Offer> {
+        if self.devices.is_empty() {
+            offers(Device::value_variants())
+        } else {
+            offers(&self.devices)
         }
-        let mut without_device = self.offer_without_device.iter();
-        if let Some(device) = without_device.find(|device| **device != Device::Kvm) {
-            return Err(Fatal::DeviceNeeded(device.name()));
-        }
-        Ok(offers(&devices, !self.offer_without_device.is_empty()))
-    }
-
-    /// Warnings about options of earlier versions.
-    fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
-        if !self.offer_without_device.is_empty() {
-            warnings.push(
-                "the option --offer-without-device is deprecated; remove the option, and set accelerator.kvmResource in the \
-                    operator's ConfigMap to vmoperator.jdrupes.org/kvm-if-present"
-                    .to_owned(),
-            );
-        }
-        if self.slots.is_some() {
-            warnings.push(format!(
-                "the option --slots has no effect, because each resource has {SLOTS} slots; remove the option, and limit VMs by \
-                    a ResourceQuota"
-            ));
-        }
-        warnings
     }
 
     /// Serves until SIGTERM or SIGINT.
@@ -110,11 +75,8 @@ impl DevicePlugin {
     /// # Errors
     /// The plugin cannot start, or has to start again.
     pub fn run(self) -> Result<(), Fatal> {
-        let offers = self.offers()?;
+        let offers = self.offers();
         let _level = logs::begin(self.log_format, self.log_level);
-        for warning in self.warnings() {
-            tracing::warn!("{warning}");
-        }
         std::fs::read_dir(&self.plugin_dir)
             .map_err(|error| Fatal::Directory(self.plugin_dir.clone(), error))?;
         let host = Host {
@@ -157,9 +119,7 @@ mod tests {
 
     /// The resources, each with "without device", or the error.
     fn offered(options: &str) -> Result<Vec<(&'static str, bool)>, String> {
-        let offers = parse(options)?
-            .offers()
-            .map_err(|fatal| fatal.to_string())?;
+        let offers = parse(options)?.offers();
         Ok(offers
             .iter()
             .map(|offer| (offer.resource, offer.without_device))
@@ -183,24 +143,9 @@ mod tests {
         for (options, allowed) in [
             ("--device disk", "[possible values: kvm, tun]"),
             ("--device vhost-net", "[possible values: kvm, tun]"),
-            ("--offer-without-device tun", "use only the value kvm"),
         ] {
             let complaint = offered(options).unwrap_err();
             assert!(complaint.contains(allowed), "{options}: {complaint}");
-        }
-    }
-
-    #[test]
-    fn options_of_earlier_versions_are_accepted_with_a_warning() {
-        let options = "--host-dev=/host/dev --log-format=json";
-        assert_eq!(parse(options).unwrap().warnings(), [""; 0]);
-        let without = "--offer-without-device kvm";
-        let expected = vec![(KVM, true), (KVM_IF_PRESENT, true), (TUN, false)];
-        assert_eq!(offered(without), Ok(expected));
-        for (options, next_step) in [(without, KVM_IF_PRESENT), ("--slots 5", "ResourceQuota")] {
-            let warnings = parse(options).unwrap().warnings();
-            assert_eq!(warnings.len(), 1, "{warnings:?}");
-            assert!(warnings[0].contains(next_step), "{warnings:?}");
         }
     }
 }

@@ -21,11 +21,11 @@ pub struct Offer {
     pub without_device: bool,
 }
 
-/// The offered resources. `kvm_without_device` offers `…/kvm` also on nodes without the device.
+/// The offered resources.
 #[must_use]
-pub fn offers(devices: &[Device], kvm_without_device: bool) -> Vec<Offer> {
+pub fn offers(devices: &[Device]) -> Vec<Offer> {
     let all = [
-        (names::RESOURCE_KVM, Device::Kvm, kvm_without_device),
+        (names::RESOURCE_KVM, Device::Kvm, false),
         (names::RESOURCE_KVM_IF_PRESENT, Device::Kvm, true),
         (names::RESOURCE_TUN, Device::Tun, false),
     ];
@@ -106,8 +106,8 @@ mod tests {
     use crate::device_plugin::protocol::ContainerAllocateRequest;
     use std::collections::BTreeSet;
 
-    fn offer(resource: &str, kvm_without_device: bool) -> Offer {
-        let mut offers = offers(&[Device::Kvm, Device::Tun], kvm_without_device).into_iter();
+    fn offer(resource: &str) -> Offer {
+        let mut offers = offers(&[Device::Kvm, Device::Tun]).into_iter();
         offers.find(|offer| offer.resource == resource).unwrap()
     }
 
@@ -146,7 +146,7 @@ mod tests {
             (names::RESOURCE_TUN, Device::Tun, "/dev/net/tun"),
         ] {
             let request = request(&[&["a-0"], &[], &["a-0", "a-11"]]);
-            let response = offer(resource, false)
+            let response = offer(resource)
                 .allocate(&request, &present(device))
                 .unwrap();
             assert_eq!(
@@ -163,35 +163,25 @@ mod tests {
     fn a_missing_device_is_an_error_unless_the_resource_is_offered_without_it() {
         let asked = request(&[&["kvm-3"]]);
         let none = HostDevices::new();
-        let error = offer(names::RESOURCE_KVM, false)
+        let error = offer(names::RESOURCE_KVM)
             .allocate(&asked, &none)
             .unwrap_err();
         assert_eq!(
             error.to_string(),
             "the device /dev/kvm no longer exists on this node; load the kernel module of the device"
         );
-        for (resource, kvm_without_device) in [
-            (names::RESOURCE_KVM, true),
-            (names::RESOURCE_KVM_IF_PRESENT, false),
-        ] {
-            let response = offer(resource, kvm_without_device).allocate(&asked, &none);
-            assert_eq!(
-                paths(&response.unwrap()),
-                [Vec::<&str>::new()],
-                "{resource}"
-            );
-        }
+        let response = offer(names::RESOURCE_KVM_IF_PRESENT).allocate(&asked, &none);
+        assert_eq!(paths(&response.unwrap()), [Vec::<&str>::new()]);
     }
 
     #[test]
     fn all_slots_are_as_healthy_as_the_device_and_kvm_if_present_always_is() {
-        for (resource, device, kvm_without_device, health_without) in [
-            (names::RESOURCE_KVM, Device::Kvm, false, UNHEALTHY),
-            (names::RESOURCE_KVM, Device::Kvm, true, HEALTHY),
-            (names::RESOURCE_KVM_IF_PRESENT, Device::Kvm, false, HEALTHY),
-            (names::RESOURCE_TUN, Device::Tun, true, UNHEALTHY),
+        for (resource, device, health_without) in [
+            (names::RESOURCE_KVM, Device::Kvm, UNHEALTHY),
+            (names::RESOURCE_KVM_IF_PRESENT, Device::Kvm, HEALTHY),
+            (names::RESOURCE_TUN, Device::Tun, UNHEALTHY),
         ] {
-            let offer = offer(resource, kvm_without_device);
+            let offer = offer(resource);
             for (present, health) in [
                 (present(device), HEALTHY),
                 (HostDevices::new(), health_without),
@@ -208,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn sockets_and_slots_of_resources_differ_and_are_those_of_earlier_versions() {
-        let names = offers(&[Device::Kvm, Device::Tun], false)
+    fn sockets_and_slots_of_resources_differ_and_do_not_change() {
+        let names = offers(&[Device::Kvm, Device::Tun])
             .into_iter()
             .map(|offer| {
                 let slot = offer.list(&HostDevices::new()).devices.remove(7).id;
@@ -222,6 +212,6 @@ mod tests {
         ];
         let expected = expected.map(|(socket, slot)| (socket.to_owned(), slot.to_owned()));
         assert_eq!(names.collect::<Vec<_>>(), expected);
-        assert_eq!(offers(&[Device::Tun], false).len(), 1);
+        assert_eq!(offers(&[Device::Tun]).len(), 1);
     }
 }

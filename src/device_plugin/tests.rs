@@ -45,7 +45,7 @@ fn plugin(node: &Node) -> JoinHandle<Stopped> {
     let (host, dir) = (node.host.clone(), plugin_dir(node));
     std::fs::create_dir_all(&dir).unwrap();
     tokio::spawn(async move {
-        let offers = offers(&[Device::Kvm, Device::Tun], false);
+        let offers = offers(&[Device::Kvm, Device::Tun]);
         serve(&offers, &host, &dir, TIMING).await
     })
 }

@@ -1,7 +1,7 @@
 //! The command line: `vm-operator run`, `vm-operator device-plugin`, `vm-operator assignment`, `vm-operator peerpod`, `vm-operator crds`.
 
 use crate::api;
-use crate::device_plugin::cli::{DevicePlugin, Fatal as PluginFatal};
+use crate::device_plugin::cli::DevicePlugin;
 use crate::operator::fatal::Fatal;
 use crate::operator::peerpod::{self, PeerPodCommand};
 use crate::operator::run::Run;
@@ -75,8 +75,7 @@ pub fn run() -> ExitCode {
                 | Fatal::NoNamespace
                 | Fatal::NoAdaptorNamespace
                 | Fatal::NoController
-                | Fatal::TwoSets(..)
-                | Fatal::DevicePlugin(PluginFatal::DeviceNeeded(_)) => ExitCode::from(2),
+                | Fatal::TwoSets(..) => ExitCode::from(2),
                 _ => ExitCode::FAILURE,
             }
         }

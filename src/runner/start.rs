@@ -435,8 +435,7 @@ fn start(
     })
 }
 
-/// Values in the environment of the pod. They are absent outside of pods, and in pods of earlier
-/// operators.
+/// Values in the environment of the pod. They are absent outside of pods.
 pub fn pod_identity() -> PodIdentity {
     let Ok(text) = std::env::var(names::ENV_IDENTITY) else {
         return PodIdentity::default();

@@ -128,7 +128,7 @@ fn read_system<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<str>>, D
     Ok(name.map(|name| shortened(name).into()))
 }
 
-/// A number, or a size in bytes. Other values count as 0, since a runner of an earlier version writes them itself.
+/// A number, or a size in bytes. Other values count as 0, since a runner of the Java VM-Operator writes them itself.
 fn read_size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let size = Value::deserialize(from)?;
     Ok(serde_json::from_value(size).map_or(0, |Bytes(bytes)| bytes))

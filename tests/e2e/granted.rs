@@ -220,8 +220,6 @@ fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
     }
     // Permissions of objects that other tests of the run have created.
     all.retain(|((account, ..), _)| ["vm-operator", "vm-reporter"].contains(&account.as_str()));
-    // The operator of the previous version reads its Deployment, also after the upgrade has removed that permission.
-    all.retain(|((_, resource, ..), allowed)| *allowed || resource != "apps/deployments");
     assert!(!all.is_empty(), "the audit log has no request of {run}");
     let complaints = complaints(&granted_by_deploy(), &all, &exceptions());
     assert!(complaints.is_empty(), "{complaints:#?}");

@@ -1,5 +1,5 @@
 //! `status`: each description names the source of the field. The operator copies fields that a runner reports from its `VmReport`.
-//! Runners of earlier versions write them into the VM.
+//! Runners of the Java VM-Operator write them into the VM.
 
 use crate::api::vm::conditions;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -5,7 +5,7 @@
 //! the conditions of the operator are never copied. The guest's addresses are the guest's claim, and no decision
 //! depends on them.
 //!
-//! Only the report of the VM's present pod counts. Pods of earlier versions have none: their runners write to the VM.
+//! Only the report of the VM's present pod counts. Pods of the Java VM-Operator have none: their runners write to the VM.
 
 mod checks;
 mod events;

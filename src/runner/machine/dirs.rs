@@ -56,14 +56,12 @@ pub const CONSOLE_SOCKET: &str = "console.sock";
 /// Image with the cloud-init seed, in the runtime directory.
 pub const SEED_IMAGE: &str = "seed.img";
 
-/// All files in the runtime directory. Earlier versions had a socket for QMP and a program that tested KVM there.
-const RUNTIME_FILES: [&str; 6] = [
-    "monitor.sock",
+/// All files in the runtime directory.
+const RUNTIME_FILES: [&str; 4] = [
     GUEST_AGENT_SOCKET,
     VMOP_AGENT_SOCKET,
     CONSOLE_SOCKET,
     SEED_IMAGE,
-    "kvm-probe.bin",
 ];
 
 /// State of the TPM, in the data directory. swtpm gives it this name.

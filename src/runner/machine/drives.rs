@@ -20,7 +20,7 @@ pub struct Disk {
     pub path: PathBuf,
     /// Whether it is a file or a block device.
     pub kind: DiskKind,
-    /// Serial number. VMs of earlier versions have none.
+    /// Serial number. VMs of the Java VM-Operator have none.
     pub serial: Option<String>,
     /// Position in the boot order.
     pub bootindex: Option<u32>,

@@ -22,7 +22,7 @@ impl Instance {
     /// Replaces the `instance-id` that the operator has generated. `vm` identifies the VM.
     ///
     /// The operator derives its `instance-id` from the UID of the VM, which changes if the object is
-    /// created again. The replacement changes with the content only. A VM of an earlier version keeps its ID.
+    /// created again. The replacement changes with the content only. A VM of the Java VM-Operator keeps its ID.
     pub fn select(
         record: &mut Record,
         cloud_init: Option<&CloudInit>,
@@ -77,7 +77,6 @@ fn recorded_id(record: &mut Record, generated: &GeneratedInstance, vm: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::machine::record::HardwareVersion;
 
     fn cloud_init(id: &str) -> CloudInit {
         CloudInit {
@@ -115,9 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_of_an_earlier_version_keeps_its_id_also_if_its_object_is_created_again() {
-        let mut record = Record::new("q35", false);
-        record.hardware = HardwareVersion::default();
+    fn a_vm_of_the_reference_keeps_its_id_also_if_its_object_is_created_again() {
+        let mut record = Record::new("q35", true);
         assert_eq!(start(&mut record, "v1", "a", "uuid"), "v1");
         assert_eq!(start(&mut record, "v2", "a", "uuid"), "v1");
         assert_eq!(start(&mut record, "v3", "b", "uuid"), "v3");

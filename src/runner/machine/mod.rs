@@ -76,7 +76,7 @@ pub struct Machine {
     pub instance: Instance,
     /// PCI slots of the devices.
     pub pci_slots: PciSlots,
-    /// Whether the VM has an emulated IOMMU, as VMs of earlier versions have.
+    /// Whether the VM has an emulated IOMMU, as VMs of the Java VM-Operator have.
     pub iommu: bool,
     /// Whether the VM has a device by which the guest reports a crash.
     pub panic_device: bool,
@@ -166,9 +166,8 @@ pub fn prepare(
     let (disks, held_devices) = disks(&mut record, &spec)?;
     let cds = drives::cds(&spec.cds, inputs.images, &mut warnings);
     let is_first = record.hardware.is_first();
-    let earlier_identity = inputs.uid.unwrap_or(&uuid);
-    let (networks, macs) = networks(&mut record, &spec, earlier_identity)?;
-    let vm = if is_first { earlier_identity } else { &uuid };
+    let (networks, macs) = networks(&mut record, &spec)?;
+    let vm = inputs.uid.filter(|_| is_first).unwrap_or(&uuid);
     let generated = inputs.pod.generated_instance.as_ref();
     let instance = Instance::select(&mut record, inputs.cloud_init, generated, vm);
     let pci_slots = assign_pci_slots(&mut record, &networks, &disks, inputs.seed.is_some())?;
@@ -245,15 +244,11 @@ fn disks(record: &mut Record, spec: &Spec) -> Result<(Vec<Disk>, Vec<HeldDevice>
 }
 
 /// The names of the networks by which slots are recorded, and their MAC addresses.
-fn networks(
-    record: &mut Record,
-    spec: &Spec,
-    earlier_identity: &str,
-) -> Result<(Vec<String>, Vec<String>), Failure> {
+fn networks(record: &mut Record, spec: &Spec) -> Result<(Vec<String>, Vec<String>), Failure> {
     let networks = &spec.vm.network;
     networks::adopt_keys(record, networks);
-    let macs = networks::macs(record, networks, earlier_identity, identity::random_uuid)?;
-    // Slots of VMs of earlier versions follow the MAC addresses.
+    let macs = networks::macs(record, networks, identity::random_uuid)?;
+    // Slots of VMs of the Java VM-Operator follow the MAC addresses.
     let names = if record.hardware.is_first() {
         macs.clone()
     } else {

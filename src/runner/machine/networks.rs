@@ -6,7 +6,6 @@
 use crate::api::runner::config::{MacAddr, NetworkConfig, NetworkType};
 use crate::runner::machine::pci_slots::{network_slot_name, unique_names};
 use crate::runner::machine::record::Record;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
 /// A key for each network: its name, else its position.
@@ -88,25 +87,17 @@ fn rename<V>(values: &mut BTreeMap<String, V>, from: &str, to: &str) {
     }
 }
 
-/// The MAC address of each network: the configured one, or a recorded one. `vm` is the UID of the
-/// VM, or its UUID: earlier versions derived addresses from it. `random` returns a new random
-/// UUID.
+/// The MAC address of each network: the configured one, or a recorded one. `random` returns a new
+/// random UUID.
 pub fn macs<E>(
     record: &mut Record,
     networks: &[NetworkConfig],
-    vm: &str,
     mut random: impl FnMut() -> Result<String, E>,
 ) -> Result<Vec<String>, E> {
     let keys = keys(networks);
     let mut recorded = match record.macs.take() {
         Some(recorded) => recorded,
-        None if record.hardware.is_first() => {
-            let macs = earlier_macs(networks, vm, record.is_legacy);
-            let all = keys.iter().cloned().zip(macs).zip(networks);
-            all.filter(|(_, network)| network.mac.is_none())
-                .map(|(recorded, _)| recorded)
-                .collect()
-        }
+        None if record.is_legacy => legacy_macs(&keys, networks),
         None => BTreeMap::new(),
     };
     let mut macs = Vec::new();
@@ -133,37 +124,24 @@ fn random_mac(uuid: &str) -> String {
     format!("02:{}", octets.join(":"))
 }
 
-/// The addresses that earlier versions used, without a record. The Java VM-Operator left the
-/// choice to QEMU, which counts from the same address in every VM. Its guests may identify the
-/// interface by that address, so they keep it.
-fn earlier_macs(networks: &[NetworkConfig], vm: &str, is_legacy: bool) -> Vec<String> {
+/// The addresses of networks in a VM of the Java VM-Operator, which left the choice to QEMU. QEMU
+/// counts from the same address in every VM. The guest may identify the interface by that address,
+/// so it keeps it.
+fn legacy_macs(keys: &[String], networks: &[NetworkConfig]) -> BTreeMap<String, String> {
     let configured: Vec<String> = networks
         .iter()
         .filter_map(|network| network.mac.as_ref())
         .map(MacAddr::normalized)
         .collect();
-    let mut legacy_addresses = (0x56u8..=0xff)
+    let addresses = (0x56u8..=0xff)
         .map(|n| format!("52:54:00:12:34:{n:02x}"))
         .filter(|mac| !configured.contains(mac));
-    let mac = |(n, network): (usize, &NetworkConfig)| match &network.mac {
-        Some(mac) => mac.normalized(),
-        None => legacy_addresses
-            .next()
-            .filter(|_| is_legacy)
-            .unwrap_or_else(|| derived_mac(vm, n)),
-    };
-    networks.iter().enumerate().map(mac).collect()
-}
-
-/// The address that an earlier version derived from the UID of the VM and the index of the network.
-fn derived_mac(vm: &str, n: usize) -> String {
-    let hash = Sha256::digest(format!("{vm}/{n}").as_bytes());
-    let octets: Vec<String> = hash
-        .iter()
-        .take(3)
-        .map(|octet| format!("{octet:02x}"))
-        .collect();
-    format!("52:54:00:{}", octets.join(":"))
+    let named = keys.iter().zip(networks);
+    let unconfigured = named.filter(|(_, network)| network.mac.is_none());
+    unconfigured
+        .map(|(key, _)| key.clone())
+        .zip(addresses)
+        .collect()
 }
 
 #[cfg(test)]
@@ -171,15 +149,6 @@ mod tests {
     use super::*;
     use crate::runner::machine::record::RecordedPciSlots;
     use std::convert::Infallible;
-
-    #[test]
-    fn a_derived_address_is_stable_and_different_for_each_interface() {
-        let mac = derived_mac("uid", 0);
-        assert_eq!(mac, derived_mac("uid", 0));
-        assert!(mac.starts_with("52:54:00:") && mac.len() == 17, "{mac}");
-        assert_ne!(mac, derived_mac("uid", 1));
-        assert_ne!(mac, derived_mac("other", 0));
-    }
 
     fn tap(bridge: &str, mac: Option<&str>) -> NetworkConfig {
         NetworkConfig {
@@ -201,22 +170,19 @@ mod tests {
             "52:54:00:12:34:57",
             "52:54:00:12:34:58",
         ];
-        assert_eq!(earlier_macs(&networks, "uid", true), expected);
-        assert_eq!(
-            earlier_macs(&networks, "uid", false)[0],
-            derived_mac("uid", 0)
-        );
+        let record = Record::new("q35", true);
+        assert_eq!(starts(record, &[&networks]), [expected]);
     }
 
     /// The addresses of starts with these networks, one after the other.
-    fn starts(mut record: Record, starts: &[(&str, &[NetworkConfig])]) -> Vec<Vec<String>> {
+    fn starts(mut record: Record, starts: &[&[NetworkConfig]]) -> Vec<Vec<String>> {
         let mut count = 0;
-        let mut start = |(vm, networks): &(&str, &[NetworkConfig])| {
+        let mut start = |networks: &&[NetworkConfig]| {
             let mut random = || {
                 count += 1;
                 Ok::<_, Infallible>(format!("00000000-0000-4000-8000-0000000000{count:02x}"))
             };
-            let Ok(macs) = macs(&mut record, networks, vm, &mut random);
+            let Ok(macs) = macs(&mut record, networks, &mut random);
             record = serde_json::from_str(&serde_json::to_string(&record).unwrap()).unwrap();
             macs
         };
@@ -224,16 +190,16 @@ mod tests {
     }
 
     #[test]
-    fn a_network_keeps_its_address_when_others_come_and_go_and_the_object_is_created_again() {
+    fn a_network_keeps_its_address_when_others_come_and_go() {
         let (a, b, b2) = (tap("a", None), tap("b", None), tap("b", None));
         let fixed = tap("b", Some("52:54:00:00:00:01"));
         let seen = starts(
             Record::new("q35", false),
             &[
-                ("one", std::slice::from_ref(&b)),
-                ("one", &[a.clone(), b.clone(), b2]),
-                ("two", &[fixed]),
-                ("two", &[b.clone(), a]),
+                std::slice::from_ref(&b),
+                &[a.clone(), b.clone(), b2],
+                &[fixed],
+                &[b.clone(), a],
             ],
         );
         let mac = |n: u8| format!("02:00:00:00:00:{n:02x}");
@@ -258,9 +224,9 @@ mod tests {
         let seen = starts(
             Record::new("q35", false),
             &[
-                ("one", &[lan, storage.clone()]),
-                ("one", &[storage]),
-                ("one", &[named("storage", "b"), named("lan", "b")]),
+                &[lan, storage.clone()],
+                &[storage],
+                &[named("storage", "b"), named("lan", "b")],
             ],
         );
         let [lan, storage] = ["02:00:00:00:00:01", "02:00:00:00:00:02"];
@@ -318,23 +284,13 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_an_earlier_version_keeps_its_address_when_others_come_and_go() {
-        let (a, b) = (tap("a", None), tap("b", None));
-        for is_legacy in [false, true] {
-            let mut record = Record::new("q35", is_legacy);
-            record.hardware = Default::default();
-            let before = earlier_macs(&[a.clone(), b.clone()], "one", is_legacy);
-            let new = tap("new", None);
-            let seen = starts(
-                record,
-                &[
-                    ("one", &[a.clone(), b.clone()]),
-                    ("two", &[new, b.clone(), a.clone()]),
-                ],
-            );
-            assert_eq!(seen[0], before);
-            assert_eq!(seen[1][1..], [before[1].clone(), before[0].clone()]);
-            assert_eq!(seen[1][0], "02:00:00:00:00:01");
-        }
+    fn a_network_of_the_reference_keeps_its_address_when_others_come_and_go() {
+        let (a, b, new) = (tap("a", None), tap("b", None), tap("new", None));
+        let seen = starts(
+            Record::new("q35", true),
+            &[&[a.clone(), b.clone()], &[new, b, a]],
+        );
+        let [a, b] = ["52:54:00:12:34:56", "52:54:00:12:34:57"];
+        assert_eq!(seen, [vec![a, b], vec!["02:00:00:00:00:01", b, a]]);
     }
 }

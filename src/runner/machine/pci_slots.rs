@@ -166,7 +166,7 @@ pub mod testing {
         slots(recorded, networks, disks)
     }
 
-    /// The same for a VM of an earlier version.
+    /// The same for a VM of the Java VM-Operator.
     pub fn earlier_layout(networks: &[String], disks: &[&str]) -> PciSlots {
         slots(initial_slots(false, true), networks, disks)
     }

@@ -30,15 +30,14 @@ pub struct Record {
     /// PCI slots of the devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<RecordedPciSlots>,
-    /// The graphics device. None before the first start, or if an older runner has written the
-    /// file.
+    /// The graphics device. None before the first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen: Option<Screen>,
     /// Version of the VM's hardware.
     #[serde(default, skip_serializing_if = "HardwareVersion::is_first")]
     pub hardware: HardwareVersion,
     /// Generated MAC addresses by the key of their network, including absent networks. None before
-    /// the first start, or if an older runner has written the file.
+    /// the first start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub macs: Option<BTreeMap<String, String>>,
     /// Disks by path, including absent ones.
@@ -59,7 +58,7 @@ pub struct Record {
 ///
 /// | version | hardware |
 /// |---|---|
-/// | 1 | of the Java VM-Operator, and of runners that recorded no version |
+/// | 1 | of the Java VM-Operator |
 /// | 2 | no emulated IOMMU; pvpanic, vmgenid, serial numbers of disks, spare PCIe root ports; slots of networks do not follow MAC addresses |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -8,7 +8,6 @@ use crate::api::runner::identity::ClaimIdentity;
 use crate::api::runner::outcome::EndReason;
 use crate::api::vm::names;
 use crate::runner::failure::Failure;
-use crate::runner::machine::pci_slots::disk_slot_name;
 use crate::runner::machine::record::{Record, RecordedDisk};
 use crate::runner::spec::{Disk, Source};
 use sha2::{Digest, Sha256};
@@ -139,18 +138,12 @@ pub fn record_use(record: &mut Record, disks: &[Disk]) {
     }
 }
 
-/// The recorded values of a disk. An earlier version recorded only its slot.
+/// The recorded values of a disk.
 pub(super) fn entry<'a>(record: &'a mut Record, path: &Path) -> &'a mut RecordedDisk {
-    let path = path.display().to_string();
-    let slots = record.pci.as_ref().map(|pci| &pci.slots);
-    let was_used = slots.is_some_and(|slots| slots.contains_key(&disk_slot_name(&path)));
-    record.disks.entry(path).or_insert(RecordedDisk {
-        was_used,
-        ..RecordedDisk::default()
-    })
+    record.disks.entry(path.display().to_string()).or_default()
 }
 
-/// The serial number of a disk. VMs of earlier versions have none.
+/// The serial number of a disk. VMs of the Java VM-Operator have none.
 pub fn serial(record: &mut Record, path: &Path) -> Option<String> {
     if record.hardware.is_first() {
         return None;
@@ -372,17 +365,6 @@ mod tests {
             "{lost}"
         );
         assert_eq!(start(&mut record, None, true), (false, None));
-    }
-
-    #[test]
-    fn a_lost_image_of_an_earlier_version_is_refused_and_its_loss_can_be_accepted() {
-        let slots = format!(r#"{{"first":1,"slots":{{"disk {IMAGE}":7}}}}"#);
-        let record = format!(r#"{{"machineType":"pc-q35-10.0","pci":{slots}}}"#);
-        let mut record: Record = serde_json::from_str(&record).unwrap();
-        for _ in 0..2 {
-            assert!(start(&mut record, Some("one"), false).1.is_some());
-        }
-        assert_eq!(start(&mut record, Some("two"), false), (true, None));
     }
 
     #[test]

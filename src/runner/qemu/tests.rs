@@ -1,5 +1,5 @@
 mod combined;
-mod earlier;
+mod java;
 mod line;
 mod options;
 mod rules;

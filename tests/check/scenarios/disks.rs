@@ -432,7 +432,7 @@ async fn a_new_pod_has_the_uids_of_the_claims_of_its_disks() {
 }
 
 #[tokio::test]
-async fn a_pod_of_an_earlier_version_is_not_replaced_because_it_has_no_identity() {
+async fn a_pod_without_identity_is_not_replaced() {
     let mut world = World::new(machine("10Gi"));
     world.settle().await;
     world.api.change(PODS, "vm", |pod| {

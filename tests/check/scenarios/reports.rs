@@ -116,7 +116,7 @@ async fn a_failed_creation_of_a_report_is_retried() {
 }
 
 #[tokio::test]
-async fn a_pod_of_an_earlier_operator_gets_no_report_and_its_status_stays_that_of_its_runner() {
+async fn a_pod_of_the_java_vm_operator_gets_no_report_and_its_status_stays_that_of_its_runner() {
     let world = with_pod().await;
     let uid = pod_uid(&world);
     world.api.change(PODS, "vm", |pod| {

@@ -29,9 +29,9 @@ impl Drop for OwnPlugin {
 }
 
 impl OwnPlugin {
-    /// Installs the plugin for a node without `/dev/kvm` and `/dev/net/tun`, with more arguments.
-    async fn without_devices(space: &Space, more: &[&str]) -> Self {
-        Self::with(space, &[&["--host-dev=/nowhere"], more].concat()).await
+    /// Installs the plugin for a node without `/dev/kvm` and `/dev/net/tun`.
+    async fn without_devices(space: &Space) -> Self {
+        Self::with(space, &["--host-dev=/nowhere"]).await
     }
 
     /// Installs the plugin with these arguments.
@@ -83,14 +83,14 @@ fn accelerator(resource: &str) -> Value {
 }
 
 #[test]
-fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_that_is_offered() {
+fn a_vm_that_requests_kvm_without_a_node_that_has_it_reports_the_cause() {
     e2e_with(
         environment::SLOTS,
         "local",
         accelerator(KVM),
         async |space| {
             node_offers(KVM, slots("/dev/kvm")).await;
-            let _own_plugin = OwnPlugin::without_devices(space, &[]).await;
+            let _own_plugin = OwnPlugin::without_devices(space).await;
             node_offers(KVM, "0").await;
             node_offers(KVM_IF_PRESENT, "1k").await;
             let vm = space.create("vm", json!({})).await;
@@ -106,21 +106,6 @@ fn a_vm_that_asks_for_kvm_where_no_node_has_it_says_so_and_runs_emulated_where_t
             ] {
                 assert!(message.contains(text), "{message}");
             }
-
-            // An option of earlier versions.
-            let options = ["--offer-without-device=kvm", "--slots=5"];
-            let _own_plugin = OwnPlugin::without_devices(space, &options).await;
-            node_offers(KVM, "1k").await;
-            let log = kubectl::run(&["logs", DAEMON_SET, "--namespace", "kube-system"]).await;
-            assert!(
-                log.contains("--offer-without-device is deprecated"),
-                "{log}"
-            );
-            let accelerated = condition(&vm.booted().await, "Accelerated");
-            assert_eq!(
-                (&accelerated["status"], &accelerated["reason"]),
-                (&json!("False"), &json!("KvmNotAvailable"))
-            );
         },
     );
 }

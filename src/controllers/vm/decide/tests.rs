@@ -262,7 +262,7 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
             Decision::Keep,
             "{status}"
         );
-        // Pods of the Java VM-Operator and of earlier versions have no hash.
+        // Pods of the Java VM-Operator have no hash.
         pod.annotations_mut().clear();
         let observed = with_pod(running(), pod);
         assert_eq!(

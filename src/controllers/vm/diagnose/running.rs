@@ -105,7 +105,7 @@ fn qemu_is_silent(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     ))
 }
 
-/// QEMU has paused the guest because of a disk. Runners of earlier versions report only full disks as such.
+/// QEMU has paused the guest because of a disk. A full disk always pauses it.
 fn paused_by_disk(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let find = |type_| find(observed.conditions(), type_);
     let storage = find(conditions::STORAGE_HEALTHY).filter(|it| it.status == "False")?;

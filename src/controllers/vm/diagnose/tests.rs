@@ -366,7 +366,6 @@ fn guest_that_a_disk_has_paused_is_explained() {
     let full = ("StorageHealthy", "DiskFull");
     let error = ("StorageHealthy", "DiskError");
     let paused = ("CpusInSync", "GuestPaused");
-    // Runners of earlier versions report the first alone.
     for reported in [&[full][..], &[full, paused]] {
         is_explained(
             &running_without(reported),

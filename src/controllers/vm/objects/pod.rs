@@ -79,7 +79,8 @@ pub(super) fn build(plan: &Plan) -> Pod {
 #[must_use]
 pub fn template_hash(pod: &Pod) -> String {
     let mut spec = pod.spec.clone().unwrap_or_default();
-    // The hash of a pod from before there were reports and the web console. A pod that waits for its start must not be re-created by an upgrade.
+    // Parts for the report and the web console are not covered. Another hash would re-create pods that wait for their start when the
+    // operator is upgraded.
     spec.service_account_name = Some(names::RUNNER_SERVICE_ACCOUNT.to_owned());
     for container in &mut spec.containers {
         let variables = container.env.iter_mut();
@@ -131,7 +132,7 @@ pub fn with_short_hashes(mut pod: Pod) -> Pod {
 }
 
 /// The pod with its identity in the environment of its container. The template hash does not cover it: it is known only when the pod is
-/// created, and a pod of an earlier version that has not run yet is not outdated for lack of it.
+/// created.
 #[must_use]
 pub fn with_identity(mut pod: Pod, identity: &PodIdentity) -> Pod {
     if *identity == PodIdentity::default() {

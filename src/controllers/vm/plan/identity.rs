@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// The field that pods of earlier versions have no hash of.
+/// The field that the template hash covers only if it is set.
 const CONSOLE_PORT: &str = "spec.consolePort";
 
 /// The short form of the hashes, in which one entry replaces those of all fields that are not set. These are half of the fields.
@@ -26,7 +26,7 @@ pub fn short_form(mut hashes: BTreeMap<String, String>) -> BTreeMap<String, Stri
     hashes
 }
 
-/// The hashes as a version without `spec.consolePort` calculates them, if the field is not set.
+/// The hashes without that of `spec.consolePort`, if the field is not set.
 #[must_use]
 pub fn without_unset_console_port(
     mut hashes: BTreeMap<String, String>,

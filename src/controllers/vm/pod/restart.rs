@@ -56,12 +56,6 @@ pub fn carried_out(observed: &Observed, created: bool) -> Option<i64> {
         .max(requested.filter(|requested| *requested == 0))
 }
 
-/// A field that earlier versions do not have, so that their pods were started without it.
-const NEW_FIELD: &str = "spec.consolePort";
-
-/// The hash of a field that is not set.
-const UNSET: &str = "74234e98";
-
 /// The condition that lists the changed fields that need a restart, if there are any. `shutdown_period` is
 /// [`VirtualMachineSpec::shutdown_period`](crate::api::VirtualMachineSpec::shutdown_period).
 #[must_use]
@@ -71,12 +65,7 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
     let now = started_with(desired.annotations())?;
     // Without an entry for all other fields, those that another version of the operator did not hash are not known to differ.
     let changed = now.iter().filter(|(field, hash)| {
-        let of_earlier_version = (*field == NEW_FIELD).then_some(UNSET);
-        let before = before
-            .get(*field)
-            .or_else(|| before.get(OTHER_FIELDS))
-            .map(String::as_str)
-            .or(of_earlier_version);
+        let before = before.get(*field).or_else(|| before.get(OTHER_FIELDS));
         before.is_some_and(|before| before != *hash)
     });
     let mut fields: Vec<&str> = changed.map(|(field, _)| field.as_str()).collect();

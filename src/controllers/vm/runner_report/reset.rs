@@ -1,6 +1,6 @@
 //! (client) The reset of the status fields of a runner that has exited without a last report.
 //!
-//! Runners of earlier versions write these fields to the VM themselves, so this is also the only place where the operator changes the
+//! Runners of the Java VM-Operator write these fields to the VM themselves, so this is also the only place where the operator changes the
 //! status of their pods.
 
 use super::checks::console_user;

@@ -47,7 +47,7 @@ impl PodView {
             .as_deref()
     }
 
-    /// Whether the runner writes to a report. Runners of earlier versions and of the Java VM-Operator write to the VM.
+    /// Whether the runner writes to a report. Runners of the Java VM-Operator write to the VM.
     #[must_use]
     pub fn has_report(&self) -> bool {
         self.spec.service_account_name.as_deref() == Some(names::REPORTER_SERVICE_ACCOUNT)

@@ -11,6 +11,9 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use serde_json::{Value, json};
 
+/// The hash of a field that is not set.
+const UNSET: &str = "74234e98";
+
 /// Optional parts of a spec.
 fn spec_parts() -> Vec<Value> {
     let claim = json!({"metadata": {"name": "system", "labels": {"b": "1", "a": "2"}}, "spec": {"volumeMode": "Block"}});
@@ -245,21 +248,4 @@ fn a_smaller_margin_of_the_operator_that_created_the_pod_needs_no_restart() {
     *grace = grace.map(|grace| grace - 5);
     assert_eq!(verdict_for(&pod, 0), None);
     assert!(verdict_for(&pod, 1).is_some());
-}
-
-#[test]
-fn new_field_of_a_vm_with_a_pod_of_an_earlier_version_takes_effect_after_a_restart() {
-    let settings = Reconciler::default();
-    let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
-    let mut pod = pod_of(&base, &settings);
-    let mut hashes = started_with(pod.annotations()).unwrap();
-    assert_eq!(hashes.remove(NEW_FIELD).as_deref(), Some(UNSET));
-    let annotations = pod.metadata.annotations.as_mut().unwrap();
-    let hashes = json!(hashes).to_string();
-    annotations.insert(names::ANNOTATION_STARTED_WITH.to_owned(), hashes);
-    assert_eq!(verdict(base.clone(), &settings, seen(&pod)).1, None);
-    let mut changed = base;
-    changed.spec.console_port = Some(9281);
-    let (_, condition) = verdict(changed, &settings, seen(&pod));
-    assert!(condition.unwrap().message.contains("spec.consolePort"));
 }

@@ -1,4 +1,4 @@
-//! VMs that an earlier version or the Java VM-Operator has started keep QEMU's arguments byte by byte.
+//! VMs that the Java VM-Operator has started keep QEMU's arguments byte by byte.
 
 use crate::api::runner::identity::PodIdentity;
 use crate::runner::config;
@@ -17,9 +17,6 @@ const VM: &str = "    network:
     - {type: raw, file: /t/system-disk/disk.img, size: 1 MiB, bootindex: 0}
     - {type: raw, resource: /t/other.img}
 ";
-/// The record of an earlier version after the first start of that VM without its second disk and its seed.
-const RECORD: &str = r#"{"machineType":"pc-q35-10.0","pci":{"first":1,"slots":{"disk /t/system-disk/disk.img":10,
-    "network 52:54:00:00:00:07":8,"network 52:54:00:00:07:c0":7,"network 52:54:00:32:da:71":9}},"screen":"VGA"}"#;
 const UUID: &str = "2f3c1f9e-8e6e-4d6e-9f0e-0d5f6f2d9b11\n";
 const UID: &str = "0f9a1b6c-93ab-4c5e-8a4f-6d9d0b7a7c11";
 
@@ -80,19 +77,6 @@ fn starts(dir: &TempDir, vm: &str) -> String {
     let first = start(dir, vm);
     assert_eq!(first, start(dir, vm));
     first
-}
-
-#[test]
-fn a_vm_of_an_earlier_version_keeps_its_hardware() {
-    let dir = data(&[("machine.json", RECORD), ("uuid.txt", UUID)]);
-    insta::assert_snapshot!(starts(&dir, VM));
-}
-
-#[test]
-fn a_vm_of_an_earlier_version_without_recorded_slots_keeps_its_hardware() {
-    let record = r#"{"machineType":"pc-q35-9.2"}"#;
-    let dir = data(&[("machine.json", record), ("uuid.txt", UUID)]);
-    insta::assert_snapshot!(starts(&dir, VM));
 }
 
 #[test]
