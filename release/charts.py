@@ -152,12 +152,12 @@ def controller(dist, name):
     }
 
 
-def peerpod(dist):
+def peerpod(dist, name):
     """The names of the adaptor's objects, and the namespaces of VirtualMachines, are in the configuration and in Roles."""
-    files = controller(dist, "peerpod")
-    for key, name in (("configMap", "peer-pods-cm"), ("secret", "peer-pods-secret"), ("sshSecret", "ssh-key-secret")):
-        files["peerpod.yaml"], count = re.subn(rf"(?m)^  - {name}$", f'  - {{{{ .Values.config.{key} | default "{name}" }}}}', files["peerpod.yaml"])
-        assert count == 1, name
+    files = controller(dist, name)
+    for key, default in (("configMap", "peer-pods-cm"), ("secret", "peer-pods-secret"), ("sshSecret", "ssh-key-secret")):
+        files["peerpod.yaml"], count = re.subn(rf"(?m)^  - {default}$", f'  - {{{{ .Values.config.{key} | default "{default}" }}}}', files["peerpod.yaml"])
+        assert count == 1, default
     marks = Marks()
     objects = [it for file in ("role.yaml", "role-binding.yaml") for it in documents(OVERLAYS / "peerpod-local" / file)]
     for it in objects:
@@ -168,9 +168,9 @@ def peerpod(dist):
     return files
 
 
-def sip(dist):
+def sip(dist, name):
     """The namespaces with hosts are in the configuration, and have Roles."""
-    files, marks = controller(dist, "sip"), Marks()
+    files, marks = controller(dist, name), Marks()
     (own,) = of_kind(documents(dist / "sip.yaml"), "Role")
     rules = [it for it in own["rules"] if it["resources"] == ["baremetalhosts"]]
     rules.append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]})
@@ -185,6 +185,10 @@ def sip(dist):
     ]
     files["hosts.yaml"] = "{{- range (.Values.config.sip).hostNamespaces }}\n---\n" + template(marks, objects) + "{{- end }}\n"
     return files
+
+
+# Controllers with Roles in namespaces that the values name. The charts of all others need no code.
+WITH_ROLES = {"peerpod": peerpod, "sip": sip}
 
 
 def definitions(path):
@@ -219,12 +223,10 @@ def write(source, target, values):
 def main():
     dist, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[4])
     values = {"@VERSION@": sys.argv[2], "@REGISTRY@": sys.argv[3]}
-    charts = {
-        "vm-operator": namespaced(dist),
-        "vm-operator-cluster": cluster(dist),
-        "vm-operator-peerpod": peerpod(dist),
-        "vm-operator-sip": sip(dist),
-    }
+    charts = {"vm-operator": namespaced(dist), "vm-operator-cluster": cluster(dist)}
+    for path in dist.glob("*-crds.yaml"):
+        name = path.name.removesuffix("-crds.yaml")
+        charts[f"vm-operator-{name}"] = WITH_ROLES.get(name, controller)(dist, name)
     for name, templates in charts.items():
         chart = target / name
         (chart / "templates").mkdir(parents=True)

@@ -21,6 +21,9 @@ check() {
 
 not() { ! "$@"; }
 
+# controllers DIRECTORY: the controllers of that release with manifests and a chart of their own
+controllers() { (cd "$1" && printf '%s\n' *-crds.yaml | sed 's/-crds.yaml$//'); }
+
 finish() {
     echo "$passed passed, $failed failed"
     ((failed == 0))
