@@ -10,22 +10,25 @@ use vm_operator::settings::peerpod::PeerPodSettings;
 use vm_operator::settings::sip::SipSettings;
 use vm_operator::settings::{Section, Settings};
 
-/// The directories for `kubectl apply -k`: the cluster's part, additions to the operator, the overlays.
+/// The directories for `kubectl apply -k`, without those of monitoring, which need the kinds of the Prometheus Operator.
 pub fn kustomizations() -> Vec<String> {
-    let overlays = std::fs::read_dir(root().join("deploy/overlays")).unwrap();
-    let overlays =
-        overlays.map(|entry| format!("deploy/overlays/{}", entry.unwrap().file_name().display()));
-    let others = [
-        "deploy",
-        "deploy/cluster",
-        "deploy/device-plugin",
-        "deploy/peerpod",
-        "deploy/sip",
-        "deploy/web",
-        "deploy/web/network-policy",
-        "examples/takeover",
-    ];
-    overlays.chain(others.map(str::to_owned)).collect()
+    let mut found = vec!["examples/takeover".to_owned()];
+    add_kustomizations("deploy", &mut found);
+    found
+}
+
+fn add_kustomizations(folder: &str, found: &mut Vec<String>) {
+    let path = root().join(folder);
+    let text = std::fs::read_to_string(path.join("kustomization.yaml"));
+    if text.is_ok_and(|text| text.contains("kind: Kustomization\n")) {
+        found.push(folder.to_owned());
+    }
+    for entry in std::fs::read_dir(path).unwrap().map(Result::unwrap) {
+        if entry.path().is_dir() && entry.file_name() != "monitoring" {
+            let folder = format!("{folder}/{}", entry.file_name().display());
+            add_kustomizations(&folder, found);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,26 +1,10 @@
 //! Installs the definitions on an API server without them.
 
 use http::Request;
+use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
-
-const OUR_GROUP: &str = "vmoperator.jdrupes.org";
-
-/// Folder below `crds/`, plural name, group and version of each kind.
-const KINDS: [(&str, &str, &str, &str); 7] = [
-    ("", "vms", OUR_GROUP, "v1"),
-    ("", "vmreports", OUR_GROUP, "v1"),
-    ("", "vmpools", OUR_GROUP, "v1"),
-    ("", "vmassignments", OUR_GROUP, "v1"),
-    (
-        "peerpod",
-        "peerpods",
-        "confidentialcontainers.org",
-        "v1alpha1",
-    ),
-    ("sip", "sipclusters", "airship.airshipit.org", "v1"),
-    ("../tests/metal3", "baremetalhosts", "metal3.io", "v1alpha1"),
-];
+use vm_operator::operator::cli::crd_files;
 
 /// The YAML of the definitions, of this project and of Metal3.
 ///
@@ -28,13 +12,10 @@ const KINDS: [(&str, &str, &str, &str); 7] = [
 /// A file cannot be read.
 #[must_use]
 pub fn definitions() -> Vec<String> {
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crds");
-    let file =
-        |(folder, plural, group, _)| crds.join(folder).join(format!("{plural}.{group}.yaml"));
-    let files = KINDS.map(file);
-    files
-        .map(|file| std::fs::read_to_string(file).unwrap())
-        .into()
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../metal3");
+    let metal3 = std::fs::read_to_string(folder.join("baremetalhosts.metal3.io.yaml")).unwrap();
+    let own = crd_files().unwrap().into_iter().map(|(_, text)| text);
+    own.chain([metal3]).collect()
 }
 
 /// Installs the definitions and waits until the API server serves them.
@@ -43,24 +24,28 @@ pub fn definitions() -> Vec<String> {
 /// The API server rejects one, or does not serve it.
 pub async fn install(client: &kube::Client) {
     let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    for definition in definitions() {
-        let crd: serde_json::Value = serde_saphyr::from_str(&definition).unwrap();
+    let definitions = definitions();
+    let parsed = definitions
+        .iter()
+        .map(|it| serde_saphyr::from_str::<Value>(it).unwrap());
+    let parsed: Vec<_> = parsed.collect();
+    for crd in &parsed {
         let request = Request::post(crds)
             .header("Content-Type", "application/json")
             .body(crd.to_string().into_bytes());
-        client
-            .request::<serde_json::Value>(request.unwrap())
-            .await
-            .unwrap();
+        client.request::<Value>(request.unwrap()).await.unwrap();
     }
-    for (_, plural, group, version) in KINDS {
-        is_served(client, &format!("/apis/{group}/{version}/{plural}")).await;
+    for crd in &parsed {
+        is_served(client, &crd["spec"]).await;
     }
 }
 
-async fn is_served(client: &kube::Client, path: &str) {
+async fn is_served(client: &kube::Client, spec: &Value) {
+    let version = &spec["versions"][0]["name"];
+    let names = [&spec["group"], version, &spec["names"]["plural"]];
+    let path = format!("/apis/{}", names.map(|it| it.as_str().unwrap()).join("/"));
     for _ in 0..200 {
-        let list = Request::get(path).body(Vec::new()).unwrap();
+        let list = Request::get(path.as_str()).body(Vec::new()).unwrap();
         if client.request_text(list).await.is_ok() {
             return;
         }
