@@ -51,7 +51,8 @@ pub struct SetDefinition {
     pub controllers: &'static [ControllerName],
     /// Field manager of its writes, and reporter of its events. A controller can have another one.
     pub manager: Manager,
-    /// The folder of `crds/` with the kinds that it defines. Empty for `crds/` itself.
+    /// The folder of `crds/` with the kinds that it defines, and of `deploy/` with its manifests. Empty for the
+    /// operator of VMs: `crds/` itself and `deploy/base`.
     pub folder: &'static str,
     /// The kinds that it defines.
     pub definitions: fn() -> Vec<CustomResourceDefinition>,

@@ -14,32 +14,17 @@ use vm_operator::api::vm::names;
 use vm_operator::api::{VirtualMachine, VmReport};
 use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
 use vm_operator::controllers::sip::metrics::SipMetrics;
+use vm_operator::operator::sets::SETS;
 use vm_operator::telemetry::metrics::Metrics;
 
 /// The account of Prometheus in the manifests of kube-prometheus.
 const PROMETHEUS: &str = "system:serviceaccount:monitoring:prometheus-k8s";
 
-/// This cluster does not have the kinds of the Prometheus operator. The rendered names match the installed ones.
-#[tokio::test]
-async fn monitoring_scrapes_the_operator_that_is_installed() {
-    let world = World::new("monitoring").await;
-    let find = |objects: &[Value], kind: &str| {
-        let mut found = objects
-            .iter()
-            .filter(|object| object["kind"] == kind)
-            .cloned();
-        found.next().unwrap_or_else(|| panic!("no {kind}"))
-    };
-    let installed = find(&world.kustomize("deploy"), "Deployment");
-    let pod = &installed["spec"]["template"];
-    let rendered = world.kustomize("deploy/monitoring");
-    assert_eq!(rendered.len(), 6);
+/// A PodMonitor for each set of controllers and for VMs, the alerts, and the dashboards.
+const OBJECTS: usize = SETS.len() + 3;
 
-    // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
-    let monitor = rendered.iter().find(|object| {
-        object["kind"] == "PodMonitor" && object["metadata"]["name"] == "vm-operator"
-    });
-    let monitor = monitor.unwrap();
+/// Asserts that the monitor selects the pod and one of its ports.
+fn assert_scrapes(monitor: &Value, pod: &Value) {
     let selected = monitor["spec"]["selector"]["matchLabels"]
         .as_object()
         .unwrap();
@@ -62,6 +47,33 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
         "{ports:?}"
     );
     assert_eq!(endpoint["path"], "/metrics");
+}
+
+/// This cluster does not have the kinds of the Prometheus operator. The rendered names match the installed ones.
+#[tokio::test]
+async fn monitoring_scrapes_the_operator_that_is_installed() {
+    let world = World::new("monitoring").await;
+    let find = |objects: &[Value], kind: &str| {
+        let mut found = objects
+            .iter()
+            .filter(|object| object["kind"] == kind)
+            .cloned();
+        found.next().unwrap_or_else(|| panic!("no {kind}"))
+    };
+    let rendered = world.kustomize("deploy/monitoring");
+    assert_eq!(rendered.len(), OBJECTS);
+
+    // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
+    for set in SETS {
+        let installed = world.kustomize(&format!("deploy/{}", set.folder));
+        let installed = find(&installed, "Deployment");
+        assert_eq!(installed["metadata"]["name"], set.name);
+        let monitor = rendered.iter().find(|object| {
+            object["kind"] == "PodMonitor" && object["metadata"]["name"] == set.name
+        });
+        let monitor = monitor.unwrap_or_else(|| panic!("no PodMonitor of {}", set.name));
+        assert_scrapes(monitor, &installed["spec"]["template"]);
+    }
 
     let rules = find(&rendered, "PrometheusRule");
     assert!(
@@ -96,10 +108,10 @@ fn labels<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 async fn prometheus_of_the_chart_selects_monitors_and_rules_by_its_release() {
     let world = World::new("monitoring-stack").await;
     let rendered = world.kustomize("deploy/monitoring/kube-prometheus-stack");
-    assert_eq!(rendered.len(), 6);
+    assert_eq!(rendered.len(), OBJECTS);
     let monitors = labels(&rendered, "PodMonitor");
     let rules = labels(&rendered, "PrometheusRule");
-    assert_eq!((monitors.len(), rules.len()), (4, 1));
+    assert_eq!((monitors.len(), rules.len()), (OBJECTS - 2, 1));
     for labels in monitors.into_iter().chain(rules) {
         assert_eq!(labels["release"], "kube-prometheus-stack");
     }
