@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_wrong_is_answered_with_what_is_allowed() {
+    fn invalid_option_is_rejected_with_the_allowed_values() {
         for (options, allowed) in [
             ("--device disk", "[possible values: kvm, tun]"),
             ("--device vhost-net", "[possible values: kvm, tun]"),

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_away_is_asked_again_soon_and_one_that_refuses_is_not() {
+    fn unavailable_server_is_retried_soon_and_a_rejection_is_not() {
         let lost = kube::Error::Service("the connection was lost".into());
         let lost = Error::Api {
             verb: "get",

@@ -92,14 +92,14 @@ async fn metrics(State(pages): State<Pages>) -> impl IntoResponse {
 mod tests {
     use super::*;
     use crate::controllers::vm;
-    use crate::controllers::vm::context::Context;
+    use crate::controllers::vm::context::VmController;
     use crate::k8s::controller::Reconciler;
     use crate::settings::Settings;
     use http_body_util::BodyExt;
     use kube::runtime::watcher;
     use serde_json::json;
 
-    async fn get(ctx: &Arc<Context>, path: &str) -> (StatusCode, String) {
+    async fn get(ctx: &Arc<VmController>, path: &str) -> (StatusCode, String) {
         let counted = ctx.clone();
         let mut pages = Pages {
             cluster: ctx.scope.cluster.clone(),
@@ -116,7 +116,7 @@ mod tests {
         (status, String::from_utf8(body.to_vec()).unwrap())
     }
 
-    fn note_definition(ctx: &Context, code: u16) {
+    fn note_definition(ctx: &VmController, code: u16) {
         let status = kube::core::Status::failure("", "").with_code(code).boxed();
         let error = watcher::Error::InitialListFailed(kube::Error::Api(status));
         ctx.vms
@@ -131,7 +131,7 @@ mod tests {
             )
         });
         let cluster = Cluster::new(kube::Client::new(nothing, "ns"), vm::MANAGER);
-        let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+        let ctx = VmController::new(cluster, "ns".to_owned(), Settings::default());
         let ctx = Arc::new(ctx);
         assert_eq!(get(&ctx, "/livez").await.0, StatusCode::OK);
         note_definition(&ctx, 404);
@@ -228,8 +228,8 @@ mod tests {
             ],
             "an emulation that is configured is no problem"
         );
-        // A changed configuration file leads to a new context in the same process.
-        let next = Context::new(
+        // A changed configuration file leads to a new controller in the same process.
+        let next = VmController::new(
             ctx.scope.cluster.clone(),
             "ns".to_owned(),
             Settings::default(),

@@ -99,7 +99,7 @@ impl ControllerSet for VmSet {
 
 fn start_vm(settings: &Settings, start: &mut Start) {
     let (cluster, namespace) = (start.pages.cluster.clone(), start.namespace.clone());
-    let ctx = vm::context::Context::new(cluster, namespace, settings.clone());
+    let ctx = vm::context::VmController::new(cluster, namespace, settings.clone());
     let ctx = Arc::new(ctx);
     ctx.register(&mut start.pages.registry);
     let changes = vm::watch(&ctx, &mut start.tasks);
@@ -109,7 +109,7 @@ fn start_vm(settings: &Settings, start: &mut Start) {
 fn start_pool(start: &mut Start) {
     let mut cluster = start.pages.cluster.clone();
     cluster.manager = pool::MANAGER;
-    let ctx = Arc::new(pool::context::Context::new(
+    let ctx = Arc::new(pool::context::PoolController::new(
         cluster,
         start.namespace.clone(),
     ));

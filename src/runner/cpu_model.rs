@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_nothing_to_do_with_the_cpu_model_stays_as_it_is() {
+    fn failures_unrelated_to_the_cpu_model_are_unchanged() {
         for other in [
             outcome(EndReason::StartFailed, "could not open disk"),
             outcome(EndReason::Stopped, ""),

@@ -236,7 +236,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn what_yaml_reads_otherwise_is_written_otherwise() {
+    fn yaml_special_values_are_quoted_and_escaped() {
         let value = json!({"on": "22:22", "~": null, "a\u{2028}b": "\u{7f}\u{fffe}\u{85}é😀\n"});
         assert_eq!(
             yaml(&value),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn given_meta_data_stays() {
+    fn configured_meta_data_is_unchanged() {
         let meta_data = json!({"instance-id": "v3", "local-hostname": "h"});
         let cloud_init = CloudInit {
             meta_data: meta_data.as_object().cloned(),

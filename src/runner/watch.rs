@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_cannot_be_read_is_a_change_and_one_that_is_not_there_is_none() {
+    async fn unreadable_file_is_a_change_and_missing_file_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("config.yaml");
         fs::write(&config, "a").unwrap();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn some_rights_include_others_and_nobody_has_rights_without_an_entry() {
+    fn rights_imply_lesser_rights_and_require_an_entry() {
         let take = json!([{"user": "a", "may": ["takeConsole"]}]);
         assert_eq!(
             rights("a", take.clone()),

@@ -431,8 +431,8 @@ fn planted(text: &str) -> Sources {
 #[test]
 fn planted_upward_imports_are_found() {
     for text in [
-        "use crate::{api::A, controllers::vm::Context};",
-        "fn f() {\n    let context = crate::controllers::vm::Context::new();\n}",
+        "use crate::{api::A, controllers::vm::VmController};",
+        "fn f() {\n    let context = crate::controllers::vm::VmController::new();\n}",
         "pub use super::super::controllers::vm as controller;",
         "fn f() {\n    assert!(matches!(g(), Some(crate::controllers::vm::X)));\n}",
         "mod inner {\n    use super::super::super::controllers::vm;\n}",

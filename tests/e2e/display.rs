@@ -251,7 +251,7 @@ mod exhaustive {
     }
 
     #[test]
-    fn a_display_with_a_certificate_is_encrypted_and_a_renewed_one_is_told_until_the_next_start() {
+    fn display_uses_the_certificate_and_reports_a_renewed_one_until_restart() {
         e2e(1, async |space| {
             let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             Authority::make(first.path());

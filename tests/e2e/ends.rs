@@ -101,7 +101,7 @@ fn a_qemu_that_is_killed_is_started_again_after_pauses_that_grow() {
 }
 
 #[test]
-fn a_vm_whose_guest_does_not_shut_down_is_switched_off() {
+fn vm_with_unresponsive_guest_is_powered_off() {
     e2e(1, async |space| {
         // Without a disk, no guest runs that would react to the power button.
         let vm = space

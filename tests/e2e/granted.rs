@@ -190,7 +190,7 @@ fn logs() -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_granted_is_used_and_nothing_else_is_asked_for() {
+fn granted_permissions_are_exactly_the_requested_permissions() {
     let has_filter = std::env::args()
         .skip(1)
         .any(|argument| argument.contains("granted"));

@@ -110,7 +110,7 @@ async fn until_cd(vm: &Vm<'_>, there: bool) {
 }
 
 #[test]
-fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_starts() {
+fn cd_image_from_a_url_is_fetched_once_before_the_machine_starts() {
     e2e(2, async |space| {
         let server = Server::start(false).await;
         let cdrom = json!({"image": server.url("install.iso"), "checksum": checksum()});
@@ -158,7 +158,7 @@ fn a_cd_that_is_given_by_url_is_fetched_once_and_is_there_when_the_machine_start
 }
 
 #[test]
-fn a_cd_that_nothing_waits_for_comes_into_the_drive_of_the_running_machine() {
+fn optional_cd_image_is_inserted_into_the_running_machine() {
     e2e(1, async |space| {
         let server = Server::start(false).await;
         let wrong = json!({"image": server.url("tools.iso"), "checksum": format!("sha256:{}", "0".repeat(64))});

@@ -142,7 +142,7 @@ async fn claim_of_another(space: &Space, name: &str) {
 }
 
 #[test]
-fn a_vm_whose_mistake_is_mended_runs() {
+fn vm_runs_after_its_mistake_is_corrected() {
     e2e(1, async |space| {
         claim_of_another(space, "vm-system-disk").await;
         let vm = space.create("vm", json!({})).await;

@@ -53,7 +53,7 @@ async fn all_output(vm: &Vm<'_>) -> String {
 }
 
 #[test]
-fn what_a_secret_holds_reaches_the_guest_and_nobody_else() {
+fn secret_seed_reaches_only_the_guest() {
     e2e(1, async |space| {
         let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
         let seed =
@@ -130,7 +130,7 @@ fn memory(pod_uid: &str) -> u64 {
 const GROWTH_MAX: u64 = 128;
 
 #[test]
-fn user_data_of_900_kib_reaches_the_guest_and_what_is_too_large_is_told_once() {
+fn user_data_of_900_kib_reaches_the_guest_and_larger_data_is_reported_once() {
     e2e(1, async |space| {
         const KIB: usize = 1 << 10;
         let operator = space.operator().await;

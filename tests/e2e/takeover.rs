@@ -103,7 +103,7 @@ async fn is_adopted(space: &Space, kind: &str, before: &str) {
 }
 
 /// The disk's content, the VM's UUID and the instance ID of its seed.
-async fn has_what_it_had(space: &Space, vm: &Vm<'_>) {
+async fn check_retained_state(space: &Space, vm: &Vm<'_>) {
     assert_eq!(
         vm.counts().await.boot,
         1,
@@ -219,7 +219,7 @@ mod exhaustive {
             follow(space, &way_over[7]).await;
             test_vm.booted().await;
             assert_ne!(life(&test_vm).0, first.0);
-            has_what_it_had(space, &test_vm).await;
+            check_retained_state(space, &test_vm).await;
             assert_eq!(life(&other), second, "the other one is left alone");
             assert_eq!(
                 space

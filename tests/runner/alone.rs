@@ -133,7 +133,7 @@ fn lives(pid: u32) -> bool {
 }
 
 #[test]
-fn a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before() {
+fn qemu_of_a_killed_runner_exits_before_its_disk_is_used_again() {
     let image = Fixture::with_guest();
     let device = LoopDevice::of(&image.path("disk.img"));
     let (one, two) = (

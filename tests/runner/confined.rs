@@ -1,4 +1,4 @@
-//! Files that the runner itself cannot access. (QEMU: `nobody_has_a_privilege_and_qemu_is_confined`.)
+//! Files that the runner itself cannot access. (QEMU: `no_process_has_privileges_and_qemu_is_confined`.)
 
 use crate::api::{Api, condition};
 use crate::fixture::Fixture;
@@ -56,7 +56,7 @@ fn a_runner_does_not_follow_its_configuration_out_of_its_folder() {
 }
 
 #[test]
-fn what_the_configuration_names_is_read_wherever_it_is() {
+fn configured_file_is_read_from_any_path() {
     let fixture = Fixture::new();
     fs::create_dir(fixture.path("seed")).unwrap();
     fixture.write("seed/user-data", "#cloud-config\n");

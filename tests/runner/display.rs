@@ -107,7 +107,7 @@ fn serials(api: &Api) -> Vec<i64> {
 }
 
 #[test]
-fn a_changed_password_is_in_effect_at_once_and_the_old_one_lets_nobody_in() {
+fn changed_password_applies_immediately_and_the_old_one_is_rejected() {
     let (fixture, api) = (Fixture::new(), Api::start());
     fixture.write("config/display-password", "first\n");
     let vm = start_with(&fixture, json!({}), Some(&api));
@@ -174,7 +174,7 @@ fn b20_a_password_that_qemu_refuses_is_not_confirmed() {
 }
 
 #[test]
-fn a_password_whose_end_cannot_be_used_lets_nobody_in_from_the_start_on() {
+fn password_with_invalid_expiry_admits_no_client() {
     let (fixture, api) = (Fixture::new(), Api::start());
     fixture.write("config/display-password", "first");
     fixture.write("config/password-expiry", "tomorrow");
@@ -200,7 +200,7 @@ fn a_password_whose_end_cannot_be_used_lets_nobody_in_from_the_start_on() {
 }
 
 #[test]
-fn a_display_with_a_certificate_is_reached_by_tls_alone_and_by_who_trusts_it() {
+fn display_with_certificate_accepts_only_tls_clients_that_trust_it() {
     let (fixture, ours, others) = (
         Fixture::new(),
         tempfile::tempdir().unwrap(),
@@ -225,7 +225,7 @@ fn a_display_with_a_certificate_is_reached_by_tls_alone_and_by_who_trusts_it() {
 /// QEMU reads the certificates of a SPICE display once (`display-reload` is for VNC). The runner reports a change that
 /// QEMU does not follow.
 #[test]
-fn a_renewed_certificate_is_told_as_long_as_it_waits_for_the_next_start() {
+fn renewed_certificate_is_reported_until_the_next_start() {
     let (fixture, api, first, second) = (
         Fixture::new(),
         Api::start(),
@@ -267,7 +267,7 @@ fn a_renewed_certificate_is_told_as_long_as_it_waits_for_the_next_start() {
 }
 
 #[test]
-fn a_password_for_a_display_that_was_started_open_waits_for_the_next_start_and_is_told() {
+fn password_added_to_an_open_display_needs_a_restart_and_is_reported() {
     let (fixture, api) = (Fixture::new(), Api::start());
     let vm = start_with(&fixture, json!({}), Some(&api));
     fixture.write("config/display-password", "late");
@@ -353,7 +353,7 @@ fn a_display_that_should_ask_for_a_password_never_comes_up_open() {
 }
 
 #[test]
-fn a_password_that_cannot_be_read_leaves_the_one_before_and_is_told() {
+fn unreadable_password_is_reported_and_the_previous_one_remains() {
     let (fixture, api) = (Fixture::new(), Api::start());
     fixture.write("config/display-password", "first");
     let vm = start_with(&fixture, json!({}), Some(&api));

@@ -245,7 +245,7 @@ fn a_second_request_to_end_has_no_patience() {
 }
 
 #[test]
-fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
+fn powered_off_machine_does_not_wait_for_the_guest() {
     for is_ending in [false, true] {
         let fixture = Fixture::new();
         diskless(&fixture, json!({"powerdownTimeout": 600}));
@@ -277,7 +277,7 @@ fn a_machine_whose_power_is_switched_off_waits_for_no_guest() {
 }
 
 #[test]
-fn a_qemu_that_may_be_writing_is_not_killed_before_its_time_however_often_somebody_asks() {
+fn repeated_stop_requests_do_not_kill_a_writing_qemu_early() {
     let fixture = Fixture::new();
     diskless(&fixture, json!({"powerdownTimeout": 6}));
     let vm = fixture.start(None);

@@ -126,7 +126,7 @@ fn a_guest_with_secure_boot_firmware_a_seed_and_no_medium_boots() {
 }
 
 #[test]
-fn a_seed_and_ports_reach_the_guest_whose_addresses_are_told() {
+fn seed_and_ports_reach_the_guest_and_its_addresses_are_reported() {
     let fixture = Fixture::with_guest();
     let port = 8022;
     fixture.configure(
@@ -202,7 +202,7 @@ fn a_tpm_that_cannot_use_its_state_is_a_failed_start_that_tells_why() {
 }
 
 #[test]
-fn b24_a_tpm_that_ends_is_told_and_the_guest_goes_on() {
+fn b24_tpm_exit_is_reported_and_the_guest_continues() {
     let (fixture, api) = (Fixture::with_guest(), Api::start());
     fixture.configure(&json!({"namespace": "ns"}), &json!({"useTpm": true}));
     let vm = fixture.start(Some(&api));

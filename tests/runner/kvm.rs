@@ -69,7 +69,7 @@ fn a_kvm_that_cannot_be_used_is_explained_and_the_guest_is_emulated() {
 }
 
 #[test]
-fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_those_that_work() {
+fn unknown_cpu_model_is_a_configuration_error_reported_with_alternatives() {
     let fixture = Fixture::new();
     for (accelerator, model, text, hint) in [
         (
@@ -130,7 +130,7 @@ fn a_cpu_model_that_qemu_does_not_have_is_a_wrong_configuration_and_told_with_th
 }
 
 #[test]
-fn the_machines_own_kvm_runs_the_guest_or_it_is_said_why_not() {
+fn host_kvm_runs_the_guest_or_its_failure_is_explained() {
     if !machine_has_kvm() {
         return;
     }

@@ -99,7 +99,7 @@ fn hundred_changes_of_cpus_under_emulation_leave_qemu_running_and_report_the_cpu
 }
 
 #[test]
-fn a_display_has_its_password_and_nobody_reads_it() {
+fn display_password_is_set_and_appears_in_no_log_or_argument() {
     let (fixture, api) = (Fixture::new(), Api::start());
     fixture.configure(
         &json!({"namespace": "ns"}),
@@ -201,7 +201,7 @@ fn a_guest_that_reboots_is_not_booted_until_its_agent_answers_again() {
 }
 
 #[test]
-fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_another_number_only() {
+fn cpu_retained_by_the_guest_is_reported_and_unplug_is_retried_for_another_count() {
     let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, cpus: u32| {
         let runner = json!({"namespace": "ns", "generation": generation, "logLevel": "debug"});
@@ -258,7 +258,7 @@ fn a_cpu_that_the_guest_does_not_give_back_is_told_and_asked_for_again_with_anot
 }
 
 #[test]
-fn a_configuration_that_is_no_text_or_cannot_be_read_changes_nothing_and_is_told() {
+fn unreadable_configuration_is_reported_and_changes_nothing() {
     let (fixture, api) = (Fixture::new(), Api::start());
     let configure = |generation: i64| {
         fixture.configure(

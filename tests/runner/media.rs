@@ -67,7 +67,7 @@ fn b05_a_medium_is_changed_ejected_and_inserted_while_the_guest_runs() {
 }
 
 #[test]
-fn a_repository_that_never_answers_leaves_the_drives_empty_and_keeps_nobody_from_the_end() {
+fn unresponsive_repository_leaves_drives_empty_and_does_not_block_shutdown() {
     let (fixture, api) = (Fixture::new(), Api::start());
     let _server = SilentServer::at(&fixture.path("images"));
     configure(&fixture, 1, "/tmp/images/a.iso");

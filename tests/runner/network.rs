@@ -89,8 +89,7 @@ fn counted(text: &str, what: &str) -> f64 {
 }
 
 #[test]
-fn what_goes_to_a_guest_behind_a_tap_is_counted_as_received_and_nobody_keeps_the_right_to_make_taps()
- {
+fn tap_traffic_to_the_guest_is_counted_as_received_and_tap_capability_is_dropped() {
     const PORT: u16 = 9180;
     let network = Network::with_bridge();
     network.ip(&["address", "add", "10.9.0.254/24", "dev", "br0"]);
@@ -202,7 +201,7 @@ fn a_tap_that_cannot_be_made_is_explained() {
 }
 
 #[test]
-fn nobody_has_a_privilege_and_qemu_is_confined() {
+fn no_process_has_privileges_and_qemu_is_confined() {
     const PASSWORD: &str = "not-for-anybody-else";
     let fixture = Fixture::new();
     fixture.write("config/display-password", PASSWORD);
@@ -243,7 +242,7 @@ fn nobody_has_a_privilege_and_qemu_is_confined() {
 }
 
 #[test]
-fn what_another_user_has_left_is_explained_with_the_command_that_helps() {
+fn files_of_another_user_are_reported_with_the_chown_command() {
     let fixture = Fixture::new();
     fixture.configure(&json!({}), &json!({"drives": [], "firmware": "uefi"}));
     // The files of the Java VM-Operator's runner, which is root, on a volume that ignores fsGroup.

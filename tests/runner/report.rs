@@ -14,7 +14,7 @@ const FAULTS: [Fault; 5] = [
 ];
 
 #[test]
-fn an_api_server_that_fails_holds_nothing_up_and_hears_the_newest_at_last() {
+fn failing_api_server_blocks_nothing_and_receives_the_latest_status() {
     let (fixture, api) = (Fixture::with_guest(), Api::start());
     let configure = |generation: i64, cpus: u32| {
         let runner = json!({"namespace": "ns", "generation": generation});

@@ -45,7 +45,7 @@ fn secure_boot_is_the_same_by_the_name_of_the_larger_firmware() {
 }
 
 #[test]
-fn without_secure_boot_the_guest_is_told_so_and_the_unsigned_kernel_boots() {
+fn disabled_secure_boot_is_visible_to_the_guest_and_an_unsigned_kernel_boots() {
     boots("uefi", "taken", "");
 }
 

@@ -63,7 +63,7 @@ fn a_disk_that_is_taken_from_the_configuration_gives_its_place_to_no_other() {
 }
 
 #[test]
-fn b29_what_the_guest_gives_back_or_fills_with_zeros_takes_no_room() {
+fn b29_discarded_or_zeroed_blocks_use_no_space() {
     let fixture = with_volume("64 MiB");
     let vm = fixture.start(None);
     let mut console = vm.console();
@@ -110,7 +110,7 @@ fn a_device_that_has_grown_is_announced_to_the_guest() {
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_told_the_guest_which_goes_on_and_forgotten_when_it_boots_anew() {
+fn unreadable_sector_is_reported_to_the_guest_and_cleared_at_reboot() {
     const MIB: u64 = 1 << 20;
     let (image, api) = (Fixture::with_guest(), Api::start());
     let file = fs::File::options()

@@ -189,7 +189,7 @@ fn sent(fixture: &Fixture) -> u64 {
 }
 
 #[test]
-fn b11_video_is_streamed_where_that_is_configured_and_nowhere_else() {
+fn b11_video_is_streamed_only_where_configured() {
     for (way, streams) in [("all", true), ("off", false)] {
         let fixture = Fixture::new();
         let mut disk = vec![0; 1 << 20];

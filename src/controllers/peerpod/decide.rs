@@ -14,8 +14,8 @@ pub const ADAPTOR_TIME: Duration = Duration::from_secs(10);
 /// Delay before the pod is read again.
 const POD_RECHECK: Duration = Duration::from_secs(10);
 
-/// Delay before the claims of other `PeerPods`, or the proof at an instance, are checked again.
-const CLAIM_RECHECK: Duration = Duration::from_secs(60);
+/// Delay before the owner of an instance, or the proof at it, is checked again.
+const OWNER_RECHECK: Duration = Duration::from_secs(60);
 
 /// Time between two answers of a provider without the instance, which together prove its absence. EC2 can hide a new instance for some time.
 pub const ABSENCE_TIME: Duration = Duration::from_secs(300);
@@ -161,13 +161,13 @@ pub fn decide(facts: &Facts, read: &Read, namespaces: &[String]) -> Decision {
     if !facts.is_ending {
         return track(facts, read, id);
     }
-    if let Some(older) = &facts.older_claim {
+    if let Some(older) = &facts.older_peerpod {
         let message = format!(
             "PeerPod {older} is older and names the same instance, so this PeerPod deletes nothing. It is released when {older} no longer \
              exists and the instance is gone. To release it now, {}",
             annotate(facts)
         );
-        return wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK));
+        return wait(PeerPodReason::InstanceNotOurs, message, Some(OWNER_RECHECK));
     }
     end(facts, read, id)
 }
@@ -185,7 +185,7 @@ fn track(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
         (Some(seen), _) => Decision::Note(seen.clone()),
         (None, InstanceState::NotOurs(why)) => {
             let message = format!("{why}; {}", abandon(facts));
-            wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
+            wait(PeerPodReason::InstanceNotOurs, message, Some(OWNER_RECHECK))
         }
         (None, InstanceState::Absent) if read.absent >= ABSENCE_TIME => {
             never_seen(facts, &answer.place, &id)
@@ -253,7 +253,7 @@ fn end(facts: &Facts, read: &Read, id: InstanceId) -> Decision {
         InstanceState::Gone { has_remains: false } => Decision::Release(Release::Gone),
         InstanceState::NotOurs(why) => {
             let message = format!("{why}. To retain the instance, {}", annotate(facts));
-            wait(PeerPodReason::InstanceNotOurs, message, Some(CLAIM_RECHECK))
+            wait(PeerPodReason::InstanceNotOurs, message, Some(OWNER_RECHECK))
         }
         InstanceState::Ours { is_ending: false } | InstanceState::Gone { has_remains: true } => {
             delete(facts, answer, id)
@@ -285,7 +285,7 @@ fn delete(facts: &Facts, answer: &Answer, id: InstanceId) -> Decision {
             names::KEY_DEVELOPER_MODE,
             facts.instance
         );
-        return wait(PeerPodReason::DeveloperMode, message, Some(CLAIM_RECHECK));
+        return wait(PeerPodReason::DeveloperMode, message, Some(OWNER_RECHECK));
     }
     match (&answer.seen, &facts.seen) {
         // Without the note, nothing would prove later that the instance is gone, or which volumes it had.

@@ -30,8 +30,8 @@ pub struct Facts {
     pub owner: Option<Owner>,
     /// A younger `PeerPod` of the same pod.
     pub younger: Option<Younger>,
-    /// Another `PeerPod` with an older claim on the same instance, as `namespace/name`.
-    pub older_claim: Option<String>,
+    /// An older `PeerPod` with the same instance, as `namespace/name`.
+    pub older_peerpod: Option<String>,
 }
 
 /// The note about an instance that the controller has seen: the value of an annotation. Others can write it, so it never proves that something may be
@@ -169,17 +169,17 @@ impl Facts {
             if is_younger && self.younger != Some(Younger::SameInstance) {
                 self.younger = Some(found);
             }
-        } else if is_same_instance && claim(other) < claim(peerpod) {
+        } else if is_same_instance && creation_order(other) < creation_order(peerpod) {
             let namespace = other.namespace().unwrap_or_default();
             let other = format!("{namespace}/{}", other.name_any());
-            let known = self.older_claim.take();
-            self.older_claim = known.into_iter().chain([other]).min();
+            let known = self.older_peerpod.take();
+            self.older_peerpod = known.into_iter().chain([other]).min();
         }
     }
 }
 
-/// The order of claims on an instance: the oldest has it.
-fn claim(peerpod: &PeerPod) -> impl Ord {
+/// The order of `PeerPods` with the same instance: the oldest owns it.
+fn creation_order(peerpod: &PeerPod) -> impl Ord {
     let created = peerpod.creation_timestamp().map(|time| time.0);
     (created, peerpod.namespace(), peerpod.name_any())
 }

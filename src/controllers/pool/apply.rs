@@ -3,7 +3,7 @@
 use crate::api::pool::{VmAssignmentSpec, VmAssignmentStatus, names};
 use crate::api::{VirtualMachine, VmAssignment, VmPool};
 use crate::controllers::pool::action::{Action, Change, Check, SpecChange, Why};
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::PoolController;
 use crate::controllers::pool::facts::Held;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::error::Error;
@@ -31,7 +31,7 @@ pub enum Applied {
 ///
 /// # Errors
 /// If a request fails.
-pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Applied, Error> {
+pub async fn apply(action: &Action, pool: &VmPool, ctx: &PoolController) -> Result<Applied, Error> {
     match action {
         Action::Create { user } => create(user, pool, ctx).await?,
         Action::Own { claim } => own(claim, pool, ctx).await?,
@@ -83,7 +83,7 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &Context) -> Result<Appl
 async fn write_status(
     claim: &Version,
     status: &VmAssignmentStatus,
-    ctx: &Context,
+    ctx: &PoolController,
 ) -> Result<Arc<AssignmentView>, Error> {
     let VmAssignmentStatus {
         vm,
@@ -108,7 +108,7 @@ async fn delete(
     user: &str,
     why: Why,
     pool: &VmPool,
-    ctx: &Context,
+    ctx: &PoolController,
 ) -> Result<bool, Error> {
     let (writer, uid) = (ctx.scope.writer(), only_uid(&claim.uid));
     let is_deleted = writer
@@ -135,7 +135,7 @@ async fn delete(
 ///
 /// # Errors
 /// If the request fails.
-pub async fn delete_of_missing_pool(held: &Held, ctx: &Context) -> Result<(), Error> {
+pub async fn delete_of_missing_pool(held: &Held, ctx: &PoolController) -> Result<(), Error> {
     let name = names::assignment(&held.pool, &held.user);
     let Some(uid) = &held.claim else {
         return Ok(());
@@ -154,7 +154,7 @@ pub async fn delete_of_missing_pool(held: &Held, ctx: &Context) -> Result<(), Er
 }
 
 /// Whether the API server confirms the condition of an action.
-async fn holds(check: &Check, ctx: &Context) -> Result<bool, Error> {
+async fn holds(check: &Check, ctx: &PoolController) -> Result<bool, Error> {
     let claim = async |name: &str| {
         let writer = ctx.scope.writer();
         writer.find::<VmAssignment, AssignmentView>(name).await
@@ -190,7 +190,7 @@ fn owner(pool: &VmPool, others: &[OwnerReference]) -> OwnerReference {
     }
 }
 
-async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
+async fn create(user: &str, pool: &VmPool, ctx: &PoolController) -> Result<(), Error> {
     let spec = VmAssignmentSpec {
         pool: pool.name_any(),
         user: user.to_owned(),
@@ -203,7 +203,7 @@ async fn create(user: &str, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
     created.map(drop)
 }
 
-async fn own(claim: &Version, pool: &VmPool, ctx: &Context) -> Result<(), Error> {
+async fn own(claim: &Version, pool: &VmPool, ctx: &PoolController) -> Result<(), Error> {
     let present = ctx.claims.get(&ctx.scope.key(&claim.name));
     let present = present.iter().flat_map(|claim| claim.owner_references());
     let mut owners: Vec<_> = present.cloned().collect();
@@ -229,7 +229,11 @@ fn seconds(second: i64) -> Option<String> {
     Some(time.to_string())
 }
 
-async fn write_assignment(vm: &Version, assignment: &Value, ctx: &Context) -> Result<(), Error> {
+async fn write_assignment(
+    vm: &Version,
+    assignment: &Value,
+    ctx: &PoolController,
+) -> Result<(), Error> {
     let body = json!({
         "metadata": {"resourceVersion": vm.version},
         "status": {"assignment": assignment},
@@ -250,7 +254,7 @@ pub async fn free(
     user: &str,
     restart: Option<i64>,
     why: Why,
-    ctx: &Context,
+    ctx: &PoolController,
 ) -> Result<(), Error> {
     let nothing = json!({
         "pool": null, "user": null, "uid": null, "lastUsed": null, "login": null, "restart": restart,
@@ -269,7 +273,7 @@ pub async fn change_spec(
     vm: &Version,
     spec: SpecChange,
     why: Why,
-    ctx: &Context,
+    ctx: &PoolController,
 ) -> Result<(), Error> {
     let (machine, action) = match spec {
         SpecChange::Start => (json!({"state": "Running"}), "starts the VM"),
@@ -293,7 +297,7 @@ pub async fn change_spec(
 }
 
 /// Publishes an event on the VM.
-async fn report_on_vm(vm: &Version, reason: &str, note: &str, ctx: &Context) {
+async fn report_on_vm(vm: &Version, reason: &str, note: &str, ctx: &PoolController) {
     let vm = ObjectReference {
         api_version: Some(VirtualMachine::api_version(&()).into_owned()),
         kind: Some(VirtualMachine::kind(&()).into_owned()),
@@ -310,7 +314,7 @@ async fn report_change(
     user: &str,
     claim: &AssignmentView,
     pool: &VmPool,
-    ctx: &Context,
+    ctx: &PoolController,
 ) {
     let name = pool.name_any();
     match (change, &claim.status.vm) {

@@ -1,4 +1,4 @@
-//! The context of each reconcile of a pool: cluster, stores and remembered state.
+//! The pool controller: cluster, stores and remembered state.
 
 use crate::api::VmPool;
 use crate::controllers::pool::metrics::PoolMetrics;
@@ -26,8 +26,8 @@ impl HasRejections for PoolState {
     }
 }
 
-/// The context of each reconcile of a pool.
-pub struct Context {
+/// Reconciles pools.
+pub struct PoolController {
     /// The watched namespace.
     pub scope: Scope,
     /// All pools.
@@ -44,8 +44,8 @@ pub struct Context {
     pub metrics: Arc<PoolMetrics>,
 }
 
-impl Context {
-    /// A context with empty stores.
+impl PoolController {
+    /// A controller with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String) -> Self {
         let pool_of = |claim: &AssignmentView| Some(ObjectKey::of(claim).sibling(&claim.spec.pool));

@@ -37,7 +37,7 @@ use crate::api::pool::names;
 use crate::api::vm::names::REPORTER_OPERATOR;
 use crate::controllers::pool::action::Action;
 use crate::controllers::pool::apply::Applied;
-use crate::controllers::pool::context::{Context, PoolState};
+use crate::controllers::pool::context::{PoolController, PoolState};
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::controller::{Outcome, Reconciler};
 use crate::k8s::error::Error;
@@ -72,7 +72,7 @@ const OUTDATED_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay between two reconciles of a pool. They write nothing if nothing has changed.
 const RECHECK_MAX: Duration = Duration::from_secs(600);
 
-impl Reconciler for Context {
+impl Reconciler for PoolController {
     type Object = VmPool;
     type State = PoolState;
     const NAME: &'static str = "pool";
@@ -110,7 +110,7 @@ impl Reconciler for Context {
 ///
 /// # Errors
 /// If a request fails. All other writes are still sent.
-pub async fn reconcile(pool: Arc<VmPool>, ctx: &Context) -> Result<Outcome, Error> {
+pub async fn reconcile(pool: Arc<VmPool>, ctx: &PoolController) -> Result<Outcome, Error> {
     let mut error = None;
     let mut recheck = RECHECK_MAX;
     for _ in 0..ROUNDS {
@@ -154,7 +154,7 @@ struct Round {
     error: Option<Error>,
 }
 
-async fn apply_all(actions: &[Action], pool: &VmPool, ctx: &Context) -> Round {
+async fn apply_all(actions: &[Action], pool: &VmPool, ctx: &PoolController) -> Round {
     let mut writes = Vec::with_capacity(actions.len());
     for action in actions {
         writes.push(apply::apply(action, pool, ctx));

@@ -5,7 +5,7 @@ use crate::api::conditions::{find, is_true};
 use crate::api::pool::{BOUND, VmPoolSpec, names};
 use crate::api::vm::conditions::{self, ReadyReason};
 use crate::api::vm::{Assignment, State};
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::PoolController;
 use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::live::Version;
@@ -18,7 +18,7 @@ use strum::VariantArray;
 
 /// The facts about the pool.
 #[must_use]
-pub fn observe(pool: &VmPool, ctx: &Context) -> Facts {
+pub fn observe(pool: &VmPool, ctx: &PoolController) -> Facts {
     let name = pool.name_any();
     let all = ctx.claims.groups(&ctx.scope.key(""));
     let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|claim| claim.spec.pool == name);

@@ -6,7 +6,7 @@
 use crate::api::VmPool;
 use crate::controllers::pool::action::{Action, Why};
 use crate::controllers::pool::apply;
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::PoolController;
 use crate::controllers::pool::decide;
 use crate::controllers::pool::observe::vm_facts;
 use crate::controllers::pool::views::MemberView;
@@ -23,14 +23,14 @@ const RECHECK_DELAY: Duration = Duration::from_secs(600);
 
 /// The controller.
 pub struct Orphans {
-    ctx: Arc<Context>,
+    ctx: Arc<PoolController>,
     states: States<()>,
 }
 
 impl Orphans {
     /// The controller on the stores of that context.
     #[must_use]
-    pub fn new(ctx: &Arc<Context>) -> Arc<Self> {
+    pub fn new(ctx: &Arc<PoolController>) -> Arc<Self> {
         let states = States::new(ctx.scope.cluster.first_backoff, ctx.scope.cluster.jitter);
         let ctx = ctx.clone();
         Arc::new(Self { ctx, states })

@@ -3,7 +3,7 @@
 use crate::api::VmPool;
 use crate::api::conditions::{DesiredCondition, Reason, find};
 use crate::api::pool::{OnRelease, PoolReason, READY, Retention, VmPoolStatus};
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::PoolController;
 use crate::controllers::pool::facts::{Facts, Vm};
 use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
@@ -170,7 +170,7 @@ pub async fn report(
     facts: &Facts,
     pool: &VmPool,
     error: Option<&Error>,
-    ctx: &Context,
+    ctx: &PoolController,
 ) -> Result<(), Error> {
     let rejection = error.filter(|error| error.is_rejection());
     let mut status = status(facts, pool, rejection.map(rejected));
@@ -217,7 +217,7 @@ fn rejected(error: &Error) -> String {
 
 /// Retains the message of a rejection for a minute. The message of a webhook can differ at each request, and each write of the status
 /// triggers a reconcile.
-fn retain_message(status: &mut VmPoolStatus, pool: &VmPool, ctx: &Context) {
+fn retain_message(status: &mut VmPoolStatus, pool: &VmPool, ctx: &PoolController) {
     let now = (ctx.scope.cluster.instant)();
     if !ctx.states.keeps_message(&ObjectKey::of(pool), now) {
         return;
@@ -230,7 +230,7 @@ fn retain_message(status: &mut VmPoolStatus, pool: &VmPool, ctx: &Context) {
 }
 
 /// Updates the metrics that count VMs of pools.
-pub fn update_metrics(ctx: &Context) {
+pub fn update_metrics(ctx: &PoolController) {
     let metrics = &ctx.metrics;
     // The numbers of a deleted pool are not served. Its counters remain.
     metrics.clear();

@@ -1,7 +1,7 @@
 //! (client) The watches of pools, assignments and VMs. Each fills a store and reports the pools to reconcile.
 
 use crate::api::VmPool;
-use crate::controllers::pool::context::Context;
+use crate::controllers::pool::context::PoolController;
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::follow::{self, Changes};
 use crate::k8s::key::ObjectKey;
@@ -27,7 +27,7 @@ pub struct Watched<P, V> {
 
 /// Starts the watches.
 pub fn watch(
-    ctx: &Arc<Context>,
+    ctx: &Arc<PoolController>,
     tasks: &mut Tasks,
 ) -> Watched<
     impl Stream<Item = ObjectRef<VmPool>> + Send + 'static + use<>,
@@ -85,14 +85,14 @@ fn pool_without_end(metadata: ObjectMeta) -> Option<VmPool> {
 }
 
 /// Reports the VMs that the pool has assigned, if it does not exist.
-fn report_orphans(pool: &ObjectKey, ctx: &Context, changes: &Changes<MemberView>) {
+fn report_orphans(pool: &ObjectKey, ctx: &PoolController, changes: &Changes<MemberView>) {
     if ctx.pools.get(pool).is_none() {
         changes.all(|vm| vm.status.assignment.pool.as_deref() == Some(pool.name()));
     }
 }
 
 /// Reports the other pools of the pool's members.
-fn report_sharing(pool: &ObjectKey, ctx: &Context, changes: &Changes<VmPool>) {
+fn report_sharing(pool: &ObjectKey, ctx: &PoolController, changes: &Changes<VmPool>) {
     let vms = ctx.vms.reader().state();
     let shared = vms.iter().map(|vm| pools_of(vm));
     let shared = shared.filter(|pools| pools.len() > 1 && pools.contains(pool.name()));
@@ -117,7 +117,7 @@ fn of_pools(
 
 /// Watches VMs of pools. Reports the pools of a changed VM, before and after the change.
 fn vms(
-    ctx: &Arc<Context>,
+    ctx: &Arc<PoolController>,
     changes: Changes<VmPool>,
 ) -> impl Stream<Item = ObjectRef<MemberView>> + Send + 'static + use<> {
     let config = watcher::Config::default();

@@ -1,4 +1,4 @@
-//! The context of each reconcile of a VM: cluster, stores, configuration and remembered state.
+//! The VM controller: cluster, stores, configuration and remembered state.
 
 use crate::api::VirtualMachine;
 use crate::controllers::vm::images::ProgressCache;
@@ -18,11 +18,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use std::sync::Arc;
 
-/// The context of each reconcile of a VM.
-pub struct Context {
+/// Reconciles VMs.
+pub struct VmController {
     /// The watched namespace.
     pub scope: Scope,
-    /// The configuration. It never changes: for a changed one, the operator creates a new context.
+    /// The configuration. It never changes: for a changed one, the operator creates a new controller.
     pub settings: Settings,
     /// All VMs.
     pub vms: Arc<PrimaryStore<VirtualMachine>>,
@@ -85,8 +85,8 @@ fn labelled_vm<K: Resource>(object: &K) -> Option<ObjectKey> {
     Some(sibling(object, &vm_of(object)?))
 }
 
-impl Context {
-    /// A context with empty stores.
+impl VmController {
+    /// A controller with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: Settings) -> Self {
         let vms = Arc::new(PrimaryStore::default());

@@ -5,7 +5,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::vm::{PvcSource, State};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::copy_source::CopySource;
 use crate::controllers::vm::observe::{Observed, desired_state};
 use crate::controllers::vm::{claim_names, import};
@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 /// The source for the VM, or an empty value if no copy is due.
-pub fn observe(observed: &Observed, ctx: &Context) -> CopySource {
+pub fn observe(observed: &Observed, ctx: &VmController) -> CopySource {
     let due = import::due(observed);
     let Some(PvcSource { name }) = due.as_ref().and_then(|due| due.source.pvc.as_ref()) else {
         return CopySource::default();
@@ -33,7 +33,7 @@ pub fn observe(observed: &Observed, ctx: &Context) -> CopySource {
 }
 
 /// A VM that fills the PVC from a source, and has not recorded the end of its import.
-fn unfilled(claim: &str, ctx: &Context) -> Option<String> {
+fn unfilled(claim: &str, ctx: &VmController) -> Option<String> {
     let vms = ctx.vms.reader().state();
     let fills = |vm: &&Arc<VirtualMachine>| {
         let disks = vm.spec.vm.disks.iter();
@@ -50,7 +50,7 @@ fn unfilled(claim: &str, ctx: &Context) -> Option<String> {
     unfilled.next().map(|vm| vm.name_any())
 }
 
-fn pod(claim: &str, ctx: &Context) -> Option<String> {
+fn pod(claim: &str, ctx: &VmController) -> Option<String> {
     let pods = ctx.caches.pods.groups(&ctx.scope.key(""));
     let mut writers = pods.iter().filter(|pod| {
         let mut writable = pod.spec.writable_claims.iter();
@@ -66,7 +66,7 @@ fn vm(
     claim: &str,
     present: Option<&ClaimView>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Option<String> {
     let vms = ctx.vms.reader().state();
     let writers = vms.iter().filter(|vm| {

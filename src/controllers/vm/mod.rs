@@ -56,7 +56,7 @@ use crate::api::VirtualMachine;
 use crate::api::vm::conditions::DesiredCondition;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::decide::{Decision, WaitFor};
 use crate::controllers::vm::gates::freshness::{self, Freshness};
 use crate::controllers::vm::objects::Objects;
@@ -88,7 +88,7 @@ pub const MANAGER: Manager = Manager {
     action: names::ACTION_RECONCILE,
 };
 
-impl Reconciler for Context {
+impl Reconciler for VmController {
     type Object = VirtualMachine;
     type State = VmState;
     const NAME: &'static str = "vm";
@@ -133,7 +133,7 @@ impl Reconciler for Context {
 /// Starts the watches, and the removal of unused download pods. Returns the VMs to reconcile: those that have changed, and those
 /// with a changed child.
 pub fn watch(
-    ctx: &Arc<Context>,
+    ctx: &Arc<VmController>,
     tasks: &mut Tasks,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let children = watches::children(ctx, tasks);
@@ -142,7 +142,7 @@ pub fn watch(
     futures::stream::select(watches::vms(ctx), children)
 }
 
-fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
+fn observe(vm: Arc<VirtualMachine>, ctx: &VmController) -> Observed {
     let mut observed = observe::observe(vm, ctx);
     observed.copy_source = copies::observe(&observed, ctx);
     observed
@@ -152,7 +152,7 @@ fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
 ///
 /// # Errors
 /// If a request fails. A rejection by the API server is reported in the status before it is returned.
-pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome, Error> {
+pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &VmController) -> Result<Outcome, Error> {
     let observed = observe(vm, ctx);
     let (observed, turn) = lock_name_conflicts(observed, ctx).await;
     let mut observed = read_more(observed, ctx).await?;
@@ -184,7 +184,7 @@ pub async fn reconcile(vm: Arc<VirtualMachine>, ctx: &Context) -> Result<Outcome
 
 /// Reconciles a VM that is being deleted. Its pod stops, because finalizers of other programs can delay the deletion of the VM for
 /// any time. The garbage collector deletes the other children. None of them is created again.
-async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome, Error> {
+async fn reconcile_deleted(observed: &Observed, ctx: &VmController) -> Result<Outcome, Error> {
     let outcome = Outcome::Done.recheck_within(observed.copy.delay());
     if observe::orphans_pod(&observed.vm) {
         // The deletion leaves the pod, which goes on.
@@ -200,10 +200,10 @@ async fn reconcile_deleted(observed: &Observed, ctx: &Context) -> Result<Outcome
     }
 }
 
-/// Waits until no other VM with a shared PVC name is reconciled, and observes the VM again. See [`Context::name_conflict_lock`].
+/// Waits until no other VM with a shared PVC name is reconciled, and observes the VM again. See [`VmController::name_conflict_lock`].
 async fn lock_name_conflicts(
     observed: Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> (Observed, Option<MutexGuard<'_, ()>>) {
     if observed.name_conflicts.is_empty() {
         return (observed, None);
@@ -215,7 +215,7 @@ async fn lock_name_conflicts(
 
 /// Resets the status if the runner has exited. Adds information that is not in the stores: the progress of downloads, and warnings
 /// about the pod and the PVCs.
-async fn read_more(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+async fn read_more(observed: Observed, ctx: &VmController) -> Result<Observed, Error> {
     let observed = gates::stopped_claims::confirm(observed, ctx).await?;
     let observed = runner_report::reset_stopped_runner(observed, ctx).await?;
     let observed = runner_report::take(observed, ctx);
@@ -249,7 +249,7 @@ async fn delete_orphans(
     applied: Result<Vec<DesiredCondition>, Error>,
     observed: &Observed,
     decision: &Decision,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> (Result<Vec<DesiredCondition>, Error>, Option<Duration>) {
     let Err(error) = gates::orphans::delete_orphans(observed, ctx).await else {
         return (applied, None);
@@ -272,7 +272,7 @@ async fn report_all(
     plan: &Result<Plan, Diagnosis>,
     decision: &Decision,
     applied: Result<&[DesiredCondition], &Error>,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     // The usual cause is a webhook that does not answer.
     let is_internal = applied.is_err_and(|error| error.code() == Some(500));

@@ -3,7 +3,7 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
 use crate::controllers::vm::claim_names::{ConflictingVm, claim_name_owner, claim_names, needs};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::views::owner_of;
 use crate::k8s::key::ObjectKey;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Names of PVCs that another VM generates, too, each with that VM if the name belongs to it. It does not consider the labels of a
 /// present PVC.
-pub fn name_conflicts(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Option<String>> {
+pub fn name_conflicts(vm: &VirtualMachine, ctx: &VmController) -> BTreeMap<String, Option<String>> {
     let (key, mut name_conflicts) = (ObjectKey::of(vm), BTreeMap::new());
     let has_pod = |name: &str| {
         let pod = ctx.caches.pods.get(&key.sibling(name));

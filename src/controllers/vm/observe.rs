@@ -6,7 +6,7 @@ use crate::api::runner::fetch::Progress;
 use crate::api::vm::conditions;
 use crate::api::vm::{State, names};
 use crate::controllers::vm::claim_names::{self, claim_names};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::copy_source::CopySource;
 use crate::controllers::vm::images::{self, ObservedDownload};
 use crate::controllers::vm::name_conflicts::name_conflicts;
@@ -260,7 +260,7 @@ pub fn desired_state(vm: &VirtualMachine) -> State {
 }
 
 /// The entries of `status.volumes`, with the present PVCs and the evidence of the previous reconcile.
-pub fn recorded(vm: &VirtualMachine, ctx: &Context) -> Vec<RecordedVolume> {
+pub fn recorded(vm: &VirtualMachine, ctx: &VmController) -> Vec<RecordedVolume> {
     let key = ObjectKey::of(vm);
     let volumes = claim_names::volumes_of(vm).iter();
     let recorded = volumes.map(|volume| RecordedVolume {
@@ -284,7 +284,7 @@ fn with_evidence(
 }
 
 /// The PVCs of the VM that exist, by name.
-fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>> {
+fn claims(vm: &VirtualMachine, ctx: &VmController) -> BTreeMap<String, Arc<ClaimView>> {
     let (name, claims) = (vm.name_any(), &ctx.caches.claims);
     let present = |[legacy, claim]: [String; 2]| {
         // A PVC of the StatefulSet of an old Java VM-Operator contains the VM's data. It has priority over a newer one.
@@ -301,7 +301,7 @@ fn claims(vm: &VirtualMachine, ctx: &Context) -> BTreeMap<String, Arc<ClaimView>
 fn downloads(
     vm: &VirtualMachine,
     now: Timestamp,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> BTreeMap<String, ObservedDownload> {
     let download = |remote: images::RemoteImage| {
         let name = remote.pod_name();
@@ -355,7 +355,7 @@ fn ended_for(pod: &PodView, now: Timestamp) -> Option<Duration> {
 
 /// Reads the VM's children from the stores.
 #[must_use]
-pub fn observe(vm: Arc<VirtualMachine>, ctx: &Context) -> Observed {
+pub fn observe(vm: Arc<VirtualMachine>, ctx: &VmController) -> Observed {
     let (now, key, caches) = ((ctx.scope.cluster.now)(), ObjectKey::of(&*vm), &ctx.caches);
     let pod = caches.pods.get(&key);
     let pod_uid = pod.as_ref().and_then(|pod| pod.metadata.uid.as_deref());

@@ -13,7 +13,7 @@ use crate::api::conditions::find;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition, ReadyReason};
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::{GuestShutdown, Restarts, State, UsedVolume, VirtualMachineStatus};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::observe::{self, Observed, ReportCopy};
 use crate::controllers::vm::pod::restart;
@@ -49,7 +49,7 @@ pub async fn report(
     problem: Option<Diagnosis>,
     notes: Option<&[DesiredCondition]>,
     created: bool,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let records = ctx.settings.reconciler.guest_shutdown_record;
     if *decision == Decision::StopAfterShutdown && records == GuestShutdownRecord::Spec {
@@ -100,7 +100,7 @@ pub async fn report(
 pub async fn record_volumes(
     observed: &mut Observed,
     mounted: Vec<UsedVolume>,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let present = observed.recorded.iter().map(|it| &it.volume);
     if mounted
@@ -119,7 +119,7 @@ pub async fn record_volumes(
 ///
 /// # Errors
 /// If the status cannot be written: with the code 409 if the VM has changed.
-pub async fn report_start(observed: &mut Observed, ctx: &Context) -> Result<bool, Error> {
+pub async fn report_start(observed: &mut Observed, ctx: &VmController) -> Result<bool, Error> {
     use ReadyReason::{RestartBackoff, Stopped, Stopping};
     // After a rejection, each attempt would report the start and then the rejection.
     let mut before = [Stopped, Stopping, RestartBackoff].into_iter();
@@ -136,7 +136,7 @@ pub async fn report_start(observed: &mut Observed, ctx: &Context) -> Result<bool
 async fn write_start(
     observed: &mut Observed,
     volumes: &[UsedVolume],
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<bool, Error> {
     let vm = &observed.vm;
     let ready = ready(observed, &Decision::Create, None);
@@ -308,7 +308,7 @@ fn next_conditions(
     next
 }
 
-async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &Context) {
+async fn publish(vm: &VirtualMachine, ready: &Ready, ctx: &VmController) {
     let type_ = if ready.reason.is_problem() {
         EventType::Warning
     } else {

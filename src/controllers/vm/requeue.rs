@@ -2,7 +2,7 @@
 
 use crate::api::vm::State;
 use crate::api::vm::conditions::{self, DesiredCondition};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::decide::Decision;
 use crate::controllers::vm::fetch::PROGRESS_INTERVAL;
 use crate::controllers::vm::observe::Observed;
@@ -33,7 +33,7 @@ pub fn outcome(
     decision: &Decision,
     conditions: &[DesiredCondition],
     orphans: Option<Duration>,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Outcome {
     // The response to the last write. The watch does not report it again.
     observed.pod = ctx.caches.pods.get(&ctx.scope.key(&observed.name()));
@@ -75,7 +75,7 @@ fn service(conditions: &[DesiredCondition]) -> Option<Duration> {
 fn rejections(
     observed: &Observed,
     conditions: &[DesiredCondition],
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Option<Duration> {
     let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     let retries = conditions
@@ -104,7 +104,7 @@ fn copy(observed: &Observed) -> Option<Duration> {
     waits.then_some(copy_source::RECHECK_DELAY)
 }
 
-fn image_repository(plan: &Plan, ctx: &Context) -> Option<Duration> {
+fn image_repository(plan: &Plan, ctx: &VmController) -> Option<Duration> {
     plan.image_repository.as_ref()?;
     apply::claims::image_repository_retry(ctx)
 }

@@ -17,7 +17,7 @@ use crate::api::report;
 use crate::api::vm::conditions::ConditionReason;
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VmReport, VmReportSpec};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::{Observed, ReportCopy, RunnerEvent};
 use crate::controllers::vm::status;
 use crate::controllers::vm::views::ReportView;
@@ -38,7 +38,7 @@ const MEMORY_COPY_SPACING: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// If the request fails.
-pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Error> {
+pub async fn create_missing(observed: &Observed, ctx: &VmController) -> Result<(), Error> {
     // With the response to the creation of the pod in this reconcile.
     let Some(pod) = ctx.caches.pods.get(&observed.key()) else {
         return Ok(());
@@ -64,7 +64,7 @@ pub async fn create_missing(observed: &Observed, ctx: &Context) -> Result<(), Er
 
 /// The observation of a VM with the report of its pod in its status, if the report may be copied now.
 #[must_use]
-pub fn take(observed: Observed, ctx: &Context) -> Observed {
+pub fn take(observed: Observed, ctx: &VmController) -> Observed {
     let report = report_of_pod(&observed, ctx);
     let observed = Observed { report, ..observed };
     let Some(status) = reported_status(&observed) else {
@@ -106,7 +106,7 @@ pub fn take(observed: Observed, ctx: &Context) -> Observed {
 
 /// The time until a report is copied that this reconcile has not copied. The response to a creation can be a report of
 /// a runner, and the watch does not report it again. `observed` has the pod after all writes.
-pub fn recheck(mut observed: Observed, ctx: &Context) -> Option<Duration> {
+pub fn recheck(mut observed: Observed, ctx: &VmController) -> Option<Duration> {
     if let Some(delay) = observed.copy.delay() {
         return Some(delay);
     }
@@ -116,7 +116,7 @@ pub fn recheck(mut observed: Observed, ctx: &Context) -> Option<Duration> {
 }
 
 /// The report of the VM's pod.
-fn report_of_pod(observed: &Observed, ctx: &Context) -> Option<Arc<ReportView>> {
+fn report_of_pod(observed: &Observed, ctx: &VmController) -> Option<Arc<ReportView>> {
     let uid = observed.own_pod()?.uid()?;
     ctx.caches.reports.get(&ctx.scope.key(&uid))
 }
@@ -125,7 +125,7 @@ fn report_of_pod(observed: &Observed, ctx: &Context) -> Option<Arc<ReportView>> 
 ///
 /// # Errors
 /// If the status cannot be written.
-pub async fn copy(observed: &Observed, ctx: &Context) -> Result<(), Error> {
+pub async fn copy(observed: &Observed, ctx: &VmController) -> Result<(), Error> {
     if matches!(observed.copy, ReportCopy::Due(..)) {
         write(observed, &status::present(&observed.vm), ctx).await?;
     }
@@ -148,7 +148,7 @@ pub fn announces_start(observed: &Observed) -> bool {
 pub async fn write(
     observed: &Observed,
     status: &VirtualMachineStatus,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Arc<VirtualMachine>, Error> {
     let ReportCopy::Due(stored, events) = &observed.copy else {
         return status::write(&observed.vm, status, ctx).await;

@@ -11,7 +11,7 @@
 use crate::api::VirtualMachine;
 use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::views::VmView;
 use crate::k8s::error::Error;
 use kube::ResourceExt;
@@ -35,7 +35,7 @@ pub fn present(vm: &VirtualMachine) -> VirtualMachineStatus {
 pub async fn write(
     vm: &VirtualMachine,
     status: &VirtualMachineStatus,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Arc<VirtualMachine>, Error> {
     let (name, body) = (vm.name_any(), patch(vm, status));
     ctx.scope

@@ -3,7 +3,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::images;
 use crate::controllers::vm::report;
 use crate::controllers::vm::views::VmView;
@@ -20,10 +20,10 @@ use kube::runtime::watcher::{self, Event};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Watches VMs into [`Context::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
+/// Watches VMs into [`VmController::vms`]. Returns the VMs that were added, changed or deleted. A VM that cannot be decoded
 /// counts as missing.
 pub fn vms(
-    ctx: &Arc<Context>,
+    ctx: &Arc<VmController>,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let (scope, ctx) = (&ctx.scope, ctx.clone());
     let [undecodable] = &ctx.undecodable;
@@ -41,7 +41,7 @@ pub fn vms(
 }
 
 /// The event with the VM as the store has it. The shutdown of a deleted VM is reported.
-fn received(event: Event<VmView>, ctx: &Arc<Context>) -> Event<VirtualMachine> {
+fn received(event: Event<VmView>, ctx: &Arc<VmController>) -> Event<VirtualMachine> {
     match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
@@ -64,14 +64,14 @@ fn placeholder(metadata: ObjectMeta) -> Option<VmView> {
 }
 
 /// Reports that the guest of a deleted VM shuts down.
-async fn report_shutdown(vm: VirtualMachine, ctx: Arc<Context>) {
+async fn report_shutdown(vm: VirtualMachine, ctx: Arc<VmController>) {
     report::publish_shutdown(&vm, &ctx).await;
 }
 
-/// Watches the VMs' children into the context's stores. Returns the VMs with children that have changed since the
+/// Watches the VMs' children into the controller's stores. Returns the VMs with children that have changed since the
 /// first lists were complete.
 pub fn children(
-    ctx: &Arc<Context>,
+    ctx: &Arc<VmController>,
     tasks: &mut Tasks,
 ) -> impl Stream<Item = ObjectRef<VirtualMachine>> + Send + 'static + use<> {
     let (changes, changed) = Changes::new(ctx.vms.clone());
@@ -101,7 +101,7 @@ fn ignore(_: &ChildWatch, _: &ObjectKey) {}
 
 #[derive(Clone)]
 struct ChildWatch {
-    ctx: Arc<Context>,
+    ctx: Arc<VmController>,
     changes: Changes<VirtualMachine>,
 }
 

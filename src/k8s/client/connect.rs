@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn no_request_waits_until_what_was_sent_before_is_acknowledged() {
+    async fn connection_disables_delayed_sending() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("https://{}", listener.local_addr().unwrap());
         let connection = connector().call(address.parse().unwrap()).await.unwrap();

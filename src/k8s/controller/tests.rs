@@ -75,7 +75,7 @@ fn conflict() -> Error {
 }
 
 #[tokio::test]
-async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
+async fn backoff_of_conflicts_grows_until_a_reconcile_succeeds() {
     let fake = fake();
     let pauses = |n: usize| -> Vec<Duration> {
         (0..n)
@@ -93,7 +93,7 @@ async fn who_is_always_too_late_waits_longer_and_longer_until_it_goes_well() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_is_asked_when_it_says() {
+async fn retry_after_of_a_busy_server_is_respected() {
     let fake = fake();
     let busy = |seconds: u32| {
         let details = serde_json::json!({"retryAfterSeconds": seconds});
@@ -116,7 +116,7 @@ async fn a_server_that_is_busy_is_asked_when_it_says() {
 }
 
 #[tokio::test]
-async fn a_panic_is_one_objects_failure() {
+async fn panic_fails_only_one_object() {
     let fake = fake();
     let error = guarded(&fake, &key(), async { panic!("poisoned") })
         .await
@@ -186,7 +186,7 @@ async fn objects_are_reconciled_after_changes_and_delays_until_the_stop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reconcile_that_hangs_is_given_up() {
+async fn hanging_reconcile_times_out() {
     let error = guarded(&fake(), &key(), std::future::pending())
         .await
         .unwrap_err();

@@ -124,8 +124,10 @@ impl Election {
         match &self.known {
             Known::Nothing => LeaseRequest::Get,
             _ if !self.is_holder() && self.is_held(now) => LeaseRequest::Nothing,
-            Known::Absent => LeaseRequest::Create(self.claim(Lease::default(), time)),
-            Known::Lease(lease) => LeaseRequest::Replace(self.claim(lease.as_ref().clone(), time)),
+            Known::Absent => LeaseRequest::Create(self.renewed_lease(Lease::default(), time)),
+            Known::Lease(lease) => {
+                LeaseRequest::Replace(self.renewed_lease(lease.as_ref().clone(), time))
+            }
         }
     }
 
@@ -225,7 +227,7 @@ impl Election {
         !self.holder().is_empty() && now < *since + duration
     }
 
-    fn claim(&self, mut lease: Lease, time: Timestamp) -> Lease {
+    fn renewed_lease(&self, mut lease: Lease, time: Timestamp) -> Lease {
         lease.metadata.name = Some(self.name.clone());
         let was_holder = self.is_holder() && matches!(self.known, Known::Lease(_));
         let spec = lease.spec.get_or_insert_default();

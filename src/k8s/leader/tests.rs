@@ -208,7 +208,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn never_do_two_lead_whatever_becomes_of_their_requests(
+    fn at_most_one_operator_leads_for_any_request_delivery(
         deliveries in prop::collection::vec(prop::collection::vec(delivery(), 1..30), 2..4)
     ) {
         simulate(&deliveries);
@@ -216,7 +216,7 @@ proptest! {
 }
 
 #[test]
-fn where_nothing_goes_wrong_one_leads_all_the_time() {
+fn one_operator_leads_permanently_without_faults() {
     let good = Delivery {
         to_server: 1,
         back: 1,
@@ -402,7 +402,7 @@ async fn a_killed_leader_is_replaced_when_its_lease_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_line_is_cut_leads_no_more_before_another_does() {
+async fn disconnected_leader_steps_down_before_another_leads() {
     let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
     let b = operator("b", a.connection.to_same_server());
@@ -420,7 +420,7 @@ async fn a_leader_whose_line_is_cut_leads_no_more_before_another_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_cut_costs_nothing() {
+async fn short_connection_loss_retains_the_leadership() {
     let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
     let b = operator("b", a.connection.to_same_server());
@@ -448,7 +448,7 @@ async fn a_leader_that_sees_another_in_its_lease_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_is_made_anew_by_who_leads() {
+async fn deleted_lease_is_recreated_by_the_leader() {
     let a = operator("a", Connection::default());
     leads_within(&a, 1).await;
     let b = operator("b", a.connection.to_same_server());

@@ -178,7 +178,7 @@ async fn a_watch_that_cannot_go_on_begins_with_a_new_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_other_error_is_left_to_the_watcher() {
+async fn other_errors_are_handled_by_the_watcher() {
     let errors = [400, 422, 429, 500].map(|code| Error::WatchStartFailed(failed(code)));
     for error in
         errors

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn b19_nobody_is_logged_out_whom_we_did_not_log_in_and_nothing_is_asked_twice() {
+    fn b19_only_own_logins_are_ended_and_no_command_is_repeated() {
         let mut login = Login::new(None);
         assert_eq!(login.receive_line("220 Hello"), None);
         assert_eq!(login.set_wanted_user(None), None);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn b19_answers_that_nobody_asked_for_change_nothing() {
+    fn b19_unrequested_responses_are_ignored() {
         let mut login = Login::new(None);
         for line in [
             "201 done",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn b25_an_agent_that_goes_is_not_connected_and_a_reboot_logs_everybody_out() {
+    fn b25_closed_agent_is_disconnected_and_a_reboot_ends_all_logins() {
         let mut login = Login::new(user("anna"));
         login.receive_line("220");
         login.receive_line("201");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_and_tried_again_later_if_that_may_help() {
+    fn login_failure_is_reported_and_retried_if_it_is_temporary() {
         let mut login = Login::new(user("root"));
         login.receive_line("220");
         assert_eq!(login.receive_line("504 not root"), None);
@@ -330,8 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_answer_is_told_and_asked_again_for_something_else_or_when_it_comes_anew()
-     {
+    fn unresponsive_agent_is_reported_and_retried_for_another_user_or_connection() {
         let mut login = Login::new(user("anna"));
         login.receive_line("220");
         assert!(login.is_waiting_for_answer());

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_what_is_between_their_ends() {
+    fn input_is_split_at_line_feeds() {
         assert_eq!(
             lines(&["a\n\nb\r\nc"]),
             [Ok("a".to_owned()), Ok(String::new()), Ok("b\r".to_owned())]

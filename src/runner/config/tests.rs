@@ -49,7 +49,7 @@ fn unknown_keys_are_named_once_and_do_not_matter() {
 }
 
 #[test]
-fn keys_of_the_reference_are_told_for_what_they_are() {
+fn unsupported_java_keys_and_unknown_keys_have_separate_warnings() {
     let text = "\"/Runner\": {template: a, monitorSocket: /m, x: 1, vm: {name: t, display: {spice: {ticket: secret}}, y: 1}}";
     let reported = parse(text).unwrap().unknown_key_warnings();
     let [socket, template, ticket, others] =
@@ -174,7 +174,7 @@ fn b35_keys_with_any_first_letter_stay() {
 }
 
 #[test]
-fn what_is_repeated_without_end_is_refused() {
+fn yaml_alias_expansion_attack_is_rejected() {
     let error = parse(include_str!("../../../fuzz/seeds/config/laughs.yaml")).unwrap_err();
     assert!(error.problem.contains("alias"), "{error}");
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_that_nobody_reads_ends_the_process_and_a_slow_reader_gets_all() {
+    fn unread_output_ends_the_process_and_a_slow_reader_receives_everything() {
         let (mut reader, writer) = io::pipe().unwrap();
         let mut output = io::PipeWriter::try_clone(&writer).unwrap();
         let bytes = vec![7; 1 << 20];

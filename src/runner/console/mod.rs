@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everybody_sees_the_guest_and_the_guest_sees_what_anybody_types() {
+    async fn all_clients_share_the_console_input_and_output() {
         let mut rig = rig();
         let (mut one, mut two) = (view(&rig, ATTACH).await, view(&rig, ATTACH).await);
         one.write_all(b"1").await.unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_log_is_what_the_guest_wrote_since_it_boots() {
+    async fn console_log_contains_the_output_since_the_last_boot() {
         let mut rig = rig();
         rig.guest.write_all(b"first boot").await.unwrap();
         let content = |mut stream: UnixStream| async move {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_wants_the_power_off_hears_that_it_is_taken() {
+    async fn power_off_request_is_acknowledged() {
         let rig = rig();
         let path = rig.path.clone();
         tokio::task::spawn_blocking(move || log(&path))
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_power_is_switched_off_when_who_asked_is_gone() {
+    async fn power_is_switched_off_after_the_requester_disconnects() {
         let rig = rig();
         let mut asking = view(&rig, OFF).await;
         let mut answer = Vec::new();

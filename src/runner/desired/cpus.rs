@@ -177,7 +177,7 @@ pub mod tests {
     }
 
     #[test]
-    fn b02_as_many_as_wanted_is_nothing_to_do() {
+    fn b02_equal_cpu_count_needs_no_action() {
         assert_eq!(plan(&desired(1), &slots(4, &[])), CpuPlan::Equal);
         assert_eq!(
             plan(&desired(2), &slots(4, &[(1, "cpu-1")])),
@@ -214,7 +214,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_guest_that_is_not_up_gives_nothing_back() {
+    fn cpu_unplug_waits_until_the_guest_has_booted() {
         let wanted = DesiredState {
             booted: false,
             ..desired(1)
@@ -226,7 +226,7 @@ pub mod tests {
     }
 
     #[test]
-    fn what_the_guest_keeps_is_told_as_long_as_it_has_it() {
+    fn cpu_unplug_rejection_is_reported_until_the_cpu_is_removed() {
         let refused = BTreeMap::from([("cpu-1", "says no"), ("cpu-2", "says nothing")]);
         let refused = refused
             .into_iter()
@@ -251,7 +251,7 @@ pub mod tests {
     }
 
     #[test]
-    fn more_than_there_is_room_for_says_so() {
+    fn cpu_count_above_the_maximum_is_reported() {
         let CpuPlan::Impossible(why) = plan(&desired(5), &slots(4, &[])) else {
             panic!()
         };

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_whose_end_is_no_time_gives_no_command() {
+    fn password_with_invalid_expiry_causes_no_command() {
         for end in ["now", "never", "+0", "+86400", "1900000000", "0"] {
             assert_eq!(password("a", Some(end)).unwrap().valid_expiry(), Some(end));
         }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_allowed_and_can_be_spoken_is_asked() {
+    fn url_with_disallowed_or_unsupported_scheme_is_rejected() {
         assert_eq!(
             reason("http://h/a", &["https"]),
             FetchReason::SchemeNotAllowed
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_url_cannot_have_is_encoded() {
+    fn invalid_url_characters_are_percent_encoded() {
         let address = Address::parse("HTTPS://h:8443/a b/ä.iso?x={1}#top", &both()).unwrap();
         assert_eq!(
             address.uri().path_and_query().unwrap().as_str(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_sent_where_the_given_url_could_not_lead() {
+    fn redirect_to_a_disallowed_url_is_rejected() {
         let base = Address::parse("https://h/a", &both()).unwrap();
         let reason = |location: &str| base.follow(location, &both()).unwrap_err().reason;
         assert_eq!(reason("http://h/a"), FetchReason::SchemeNotAllowed);
@@ -282,7 +282,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_location_leads_out_of_what_is_allowed(location in ".*") {
+        fn redirect_never_leaves_the_allowed_schemes(location in ".*") {
             let base = Address::parse("https://h/a/b", &both()).unwrap();
             if let Ok(next) = base.follow(&location, &both()) {
                 prop_assert!(next.is_https() && !next.authority().contains('@'));

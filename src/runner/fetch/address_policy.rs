@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_refused_if_no_allowed_address_is_left() {
+    fn host_name_without_allowed_address_is_rejected() {
         let all = |texts: &[&str]| -> Vec<SocketAddr> {
             let address = |text: &&str| SocketAddr::new(text.parse().unwrap(), 0);
             texts.iter().map(address).collect()

@@ -36,7 +36,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use client::Client;
 use http::HeaderValue;
-use part::Claim;
+use part::LockOutcome;
 pub use part::Part;
 pub use part::{Destination, Device, Header, existing_size};
 use problem::{Problem, size, task_failure};
@@ -358,7 +358,7 @@ async fn fetch(
     };
     let checksum = arguments.checksum();
     let mut progress = ProgressWriter::new(phase);
-    let part = match claim(&to, checksum.as_ref(), &mut progress).await? {
+    let part = match acquire_part(&to, checksum.as_ref(), &mut progress).await? {
         Some(part) => Arc::clone(locked.get_or_init(|| part)),
         None => {
             return Ok((
@@ -406,7 +406,7 @@ async fn fetch(
 }
 
 /// Locks the partial download, and waits while another process has locked it. `None` if the complete file exists.
-pub async fn claim(
+pub async fn acquire_part(
     to: &Destination,
     checksum: Option<&Checksum>,
     progress: &mut ProgressWriter,
@@ -414,22 +414,22 @@ pub async fn claim(
     let mut waits = false;
     loop {
         let (target, checksum) = (to.clone(), checksum.cloned());
-        let claim = tokio::task::spawn_blocking(move || {
+        let locking = tokio::task::spawn_blocking(move || {
             if let Destination::File(path) = &target {
                 part::create_directory(path)?;
             }
-            Part::claim(&target, checksum.as_ref())
+            Part::acquire(&target, checksum.as_ref())
         });
-        match claim
+        match locking
             .await
             .map_err(|error| Problem::new(FetchReason::Unknown, task_failure(&error)))??
         {
-            Claim::Locked(part) => return Ok(Some(Arc::new(Mutex::new(*part)))),
-            Claim::Complete(bytes) => {
+            LockOutcome::Locked(part) => return Ok(Some(Arc::new(Mutex::new(*part)))),
+            LockOutcome::Complete(bytes) => {
                 progress.write(bytes, Some(bytes));
                 return Ok(None);
             }
-            Claim::LockedByOther(bytes) => {
+            LockOutcome::LockedByOther(bytes) => {
                 if !std::mem::replace(&mut waits, true) {
                     tracing::info!(
                         "another process is downloading {}; this process waits until the download has finished",

@@ -98,7 +98,7 @@ struct Area {
 }
 
 /// The result of an attempt to lock a partial download.
-pub enum Claim {
+pub enum LockOutcome {
     /// This process has the lock.
     Locked(Box<Part>),
     /// The complete image exists, with this number of bytes.
@@ -121,15 +121,18 @@ pub struct Part {
 impl Part {
     /// Locks the partial download of a file, unless another process has locked it or the file exists. With an expected
     /// checksum, that of the data is computed.
-    pub fn claim(destination: &Destination, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
+    pub fn acquire(
+        destination: &Destination,
+        checksum: Option<&Checksum>,
+    ) -> Result<LockOutcome, Problem> {
         match destination {
-            Destination::File(target) => Self::claim_file(target, checksum),
+            Destination::File(target) => Self::acquire_file(target, checksum),
             Destination::Device(device) => Self::on_device(device, checksum),
         }
     }
 
     /// The partial download on a device. The lock of the metadata's directory is that of the caller.
-    fn on_device(device: &Device, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
+    fn on_device(device: &Device, checksum: Option<&Checksum>) -> Result<LockOutcome, Problem> {
         let open = || {
             let mut file = OpenOptions::new()
                 .read(true)
@@ -139,7 +142,7 @@ impl Part {
             Ok((file, device.end.map_or(size, |end| end.min(size))))
         };
         let (file, size) = open().map_err(|error| write_error(&device.path, &error))?;
-        Ok(Claim::Locked(Box::new(Self {
+        Ok(LockOutcome::Locked(Box::new(Self {
             file,
             target: device.path.clone(),
             area: Some(Area {
@@ -154,10 +157,10 @@ impl Part {
         })))
     }
 
-    fn claim_file(target: &Path, checksum: Option<&Checksum>) -> Result<Claim, Problem> {
+    fn acquire_file(target: &Path, checksum: Option<&Checksum>) -> Result<LockOutcome, Problem> {
         let problem = |error| write_error(target, &error);
         if let Some(bytes) = existing_size(target)? {
-            return Ok(Claim::Complete(bytes));
+            return Ok(LockOutcome::Complete(bytes));
         }
         let path = part_of(target);
         let mut options = OpenOptions::new();
@@ -171,7 +174,7 @@ impl Part {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::AGAIN) => {
-                return Ok(Claim::LockedByOther(
+                return Ok(LockOutcome::LockedByOther(
                     file.metadata().map_err(problem)?.len(),
                 ));
             }
@@ -191,11 +194,11 @@ impl Part {
         let is_same =
             |present: fs::Metadata| (opened.dev(), opened.ino()) == (present.dev(), present.ino());
         if !fs::symlink_metadata(&path).is_ok_and(is_same) {
-            return Ok(Claim::LockedByOther(0));
+            return Ok(LockOutcome::LockedByOther(0));
         }
         if let Some(bytes) = existing_size(target)? {
             let _ = fs::remove_file(path);
-            return Ok(Claim::Complete(bytes));
+            return Ok(LockOutcome::Complete(bytes));
         }
         let sum = checksum.map(hash_of);
         let part = Self {
@@ -207,7 +210,7 @@ impl Part {
             written: 0,
             sum,
         };
-        Ok(Claim::Locked(Box::new(part)))
+        Ok(LockOutcome::Locked(Box::new(part)))
     }
 
     /// Resumes the download of a previous process if its metadata is valid, else starts at the first byte.

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_causes_and_none_of_them_twice() {
+    fn error_chain_contains_each_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Outer(&'static str, #[source] std::io::Error);

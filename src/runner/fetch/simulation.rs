@@ -169,7 +169,7 @@ impl Have {
 
 proptest! {
     #[test]
-    fn what_is_put_together_is_one_image_and_whole(steps in prop::collection::vec(step(), 1..20)) {
+    fn assembled_file_is_one_complete_image(steps in prop::collection::vec(step(), 1..20)) {
         let mut have = Have::default();
         for step in &steps {
             if have.ask(step) {

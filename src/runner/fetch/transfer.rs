@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_left_alone_as_long_as_it_wants_within_bounds() {
+    fn retry_after_is_respected_within_limits() {
         let seconds = Duration::from_secs;
         let mut budget = RetryAfterBudget::default();
         assert_eq!(budget.take(seconds(200)), Some(seconds(200)));

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone() {
+    fn qemu_and_tpm_cannot_open_private_files_of_the_runner() {
         let pod = tempfile::tempdir().unwrap();
         let path = |name: &str| pod.path().join(name);
         for dir in ["config", "data", "run", "images", "token"] {

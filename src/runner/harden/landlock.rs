@@ -90,7 +90,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn only_what_is_listed_can_be_reached_and_only_from_there() {
+    fn only_listed_paths_are_accessible_in_the_restricted_thread() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().to_owned();
         let path = move |name: &str| place.join(name);

@@ -120,7 +120,7 @@ mod tests {
     use crate::sys::syscall;
 
     #[test]
-    fn what_is_refused_fails_and_everything_else_goes_on() {
+    fn denied_system_calls_fail_and_other_calls_succeed() {
         // In a separate thread, because the filter cannot be removed from a thread.
         let denied = std::thread::spawn(|| {
             install().unwrap();

@@ -209,7 +209,7 @@ impl DeviceFiles {
             position(header, format, downloaded.1)
         });
         let mut progress = ProgressWriter::new(Phase::Conversion);
-        let part = fetch::claim(&destination, None, &mut progress).await?;
+        let part = fetch::acquire_part(&destination, None, &mut progress).await?;
         let part = part.ok_or_else(|| self.failure(&io::ErrorKind::AlreadyExists.into()))?;
         let source = Source {
             path: &self.device,

@@ -331,7 +331,7 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
     let path = files.unpacked.clone();
     let mut progress = ProgressWriter::new(Phase::Conversion);
     let destination = Destination::File(path.clone());
-    let Some(part) = fetch::claim(&destination, None, &mut progress).await? else {
+    let Some(part) = fetch::acquire_part(&destination, None, &mut progress).await? else {
         return Ok(path);
     };
     tracing::info!("unpacking the image");

@@ -94,7 +94,7 @@ mod tests {
     use crate::runner::desired::cpus::tests::desired;
 
     #[test]
-    fn b39_a_guest_that_does_not_follow_is_told_once_it_had_time() {
+    fn b39_unreached_memory_target_is_reported_as_failed_after_a_delay() {
         assert_eq!(problem(1 << 29, Bytes(1 << 29), true), None);
         let early = problem(1 << 30, Bytes(1 << 29), false).unwrap();
         assert!(early.contains("not reached 512Mi"), "{early}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_balloon_is_asked_once_for_each_target_and_gives_back_what_is_no_longer_limited() {
+    fn balloon_command_is_sent_once_per_target_and_removed_limit_restores_memory() {
         let mut wanted = desired(1);
         assert_eq!(command(&wanted, None), None);
         wanted.live.ram = Some(Bytes(1 << 29));

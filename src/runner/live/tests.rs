@@ -104,7 +104,7 @@ async fn b01_each_increase_of_the_request_resets_once_also_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
+async fn b39_reported_memory_is_the_actual_and_not_the_requested_size() {
     let mut first = desired(1);
     first.live.ram = Some(Bytes(1 << 29));
     let mut rig = rig(first).await;
@@ -132,7 +132,7 @@ async fn b39_memory_is_what_the_guest_has_and_not_what_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_a_disk_has_stopped_goes_on_when_there_is_room_and_not_in_a_hurry() {
+async fn guest_stopped_by_a_full_disk_is_continued_with_backoff() {
     let mut rig = rig(desired(1)).await;
     rig.wishes.send_modify(|desired| desired.stalls = 1);
     let (mut tries, mut reported, begin) = (0, 0, tokio::time::Instant::now());
@@ -206,7 +206,7 @@ async fn guest_that_is_reset_while_a_disk_has_stopped_it_runs_again() {
 }
 
 #[tokio::test]
-async fn a_disk_that_has_grown_is_told_once_and_none_shrinks() {
+async fn grown_disk_is_resized_once_and_disks_never_shrink() {
     let mut first = desired(1);
     first.sizes = vec![1 << 20];
     let mut rig = rig(first).await;
@@ -289,7 +289,7 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_it_is_not_answered() {
+async fn b01_reset_without_a_reply_is_not_repeated() {
     let mut first = desired(1);
     first.reset = Some(4);
     let mut rig = rig(first).await;
@@ -306,7 +306,7 @@ async fn b01_a_reset_that_was_given_to_qemu_is_not_given_again_where_it_is_not_a
 }
 
 #[tokio::test]
-async fn what_qemu_does_not_tell_of_one_aspect_keeps_no_other_from_being_followed() {
+async fn failed_query_of_one_aspect_does_not_block_the_other_aspects() {
     let mut rig = rig(desired(1)).await;
     rig.play().await;
     tokio::time::pause();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_directory_is_one_runners_until_the_last_who_has_it_is_gone() {
+    async fn directory_lock_is_exclusive_until_the_last_holder_exits() {
         let dir = tempfile::tempdir().unwrap();
         let mut first = DirectoryLocks::default();
         first.acquire(dir.path(), "dataDir").await.unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_can_be_locked_the_machine_starts_all_the_same() {
+    async fn machine_starts_if_directory_locks_are_unsupported() {
         let mut locks = DirectoryLocks::default();
         locks
             .acquire(Path::new("/proc/version"), "dataDir")

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_runtime_directory_is_private_and_goes_with_what_the_runner_made() {
+    async fn runtime_directory_is_private_and_removed_with_its_contents() {
         let base = tempfile::tempdir().unwrap();
         let dirs = Directories {
             data: base.path().join("data"),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_made_is_explained_with_uid_and_path() {
+    async fn directory_creation_failure_names_uid_and_path() {
         let dirs = Directories {
             data: "/proc/nothing".into(),
             runtime: "/proc/nothing".into(),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_file_that_is_not_there_is_no_password() {
+    fn only_a_missing_file_means_no_password() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let read = || password(dir.path());

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_machine_keeps_what_its_first_start_made() {
+    fn new_machine_retains_the_identity_of_its_first_start() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(
             read_or_create_record(dir.path(), None).unwrap(),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_directory_that_is_not_there_is_an_answer() {
+    async fn missing_directory_counts_as_reachable() {
         assert!(
             is_reachable(Path::new("/none/images")).await && is_reachable(Path::new("/")).await
         );

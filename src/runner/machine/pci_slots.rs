@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_the_reference_without_networks_stays_behind_the_card_that_nobody_asked_for() {
+    fn java_machine_without_networks_retains_the_slot_of_the_implicit_card() {
         let pci_slots = settled(&mut initial_slots(true, false), &[], &["x"]);
         assert_eq!(
             (pci_slots.standard(StandardDevice::Balloon), pci_slots.disks),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_or_goes_moves_nothing_else() {
+    fn added_or_removed_devices_do_not_move_other_devices() {
         let mut recorded = initial_slots(false, true);
         settled(&mut recorded, &["a", "b"], &["x", "y"]);
         let pci_slots = settled(&mut recorded, &["b", "c"], &["y", "new", "x"]);
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bus_takes_the_place_of_what_has_gone_and_then_says_how_much_room_there_is() {
+    fn full_bus_reuses_free_slots_and_then_reports_the_device_limit() {
         let mut recorded = initial_slots(false, true);
         let many: Vec<String> = (0..24).map(|n| format!("d{n}")).collect();
         fn devices(disks: &[String]) -> SlotOwners<'_> {

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_newer_runner_keeps_survives_an_older_one() {
+    fn unknown_record_fields_survive_an_older_runner() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(
             dir.path().join(RECORD_FILE),

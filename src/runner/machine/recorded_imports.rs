@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_claim_the_recorded_one_is_the_present_one() {
+    fn unknown_pvc_is_assumed_to_be_the_recorded_pvc() {
         for (recorded, with_contents, blank) in [
             (disk(Some(Some("one")), None), AlreadyThere, LostAfterUse),
             (disk(None, Some(("", false))), AlreadyThere, Import),

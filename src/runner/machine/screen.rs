@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_machine_has_no_screen_whose_reset_can_stop_it_for_good() {
+    fn emulated_machine_uses_no_screen_that_hangs_at_reset() {
         let for_want =
             || Acceleration::TcgFallback(Problem::new(ConditionReason::KvmNotAvailable, ""));
         let (tcg, kvm) = (|| (Acceleration::Tcg, 1), || (Acceleration::Kvm, 1));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn samples_have_all_labels_and_what_is_unknown_is_left_out() {
+fn samples_have_all_labels_and_unknown_values_are_omitted() {
     let mut samples = Samples::default();
     samples.add_each(
         "kubevirt_vmi_storage_iops_read_total",

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_words_need_no_line_end() {
+    async fn last_output_line_needs_no_newline() {
         assert_eq!(said("one\ntwo").await.last(), "one; two");
         assert_eq!(said("one\n").await.last(), "one");
         assert_eq!(said("").await.last(), "");

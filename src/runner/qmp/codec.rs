@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_and_events_are_told_apart() {
+    fn replies_and_events_are_distinguished() {
         let messages = decode(
             b"{\"QMP\": {\"version\": {}}}\r\n\
               {\"timestamp\": {\"seconds\": 1, \"microseconds\": 2}, \"event\": \"STOP\"}\r\n\

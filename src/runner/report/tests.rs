@@ -151,7 +151,7 @@ fn a_phase_is_reported_at_once_and_memory_alone_less_often_than_other_changes() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_report_is_retried_and_the_runner_sends_nothing_else() {
+async fn missing_report_is_retried_without_other_requests() {
     let requests: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
     let seen = Arc::clone(&requests);
     let answer = move |request: Request<Body>| {

@@ -62,7 +62,7 @@ fn a_wrong_value_is_named() {
 }
 
 #[test]
-fn what_qemu_would_refuse_together_is_refused_with_both_places() {
+fn conflicting_values_are_rejected_with_both_fields() {
     let reported = |keys: &str| spec(keys).unwrap_err().to_string();
     let drives =
         "    drives: [{type: ide-cd, bootindex: 1}, {file: /a}, {file: /b, bootindex: 1}]\n";
@@ -120,8 +120,8 @@ fn no_program_has_the_memory_of_all_addresses() {
 }
 
 #[test]
-fn what_is_cut_is_said() {
-    let told_of = |keys: &str| {
+fn reduced_value_causes_a_warning() {
+    let warning_of = |keys: &str| {
         let parsed = config::parse(&format!("\"/Runner\": {{vm: {{name: t, {keys}}}}}"))
             .unwrap()
             .config;
@@ -129,19 +129,19 @@ fn what_is_cut_is_said() {
     };
     let reported = "the VM gets only 1 GiB of memory, because vm.currentRam (2 GiB) is more than vm.maximumRam; raise \
                     vm.maximumRam";
-    assert_eq!(told_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
+    assert_eq!(warning_of("maximumRam: 1Gi, currentRam: 2Gi"), reported);
     for fine in [
         "maximumRam: 1Gi, currentRam: 1Gi",
         "maximumRam: 1G, currentRam: 1G",
         "maximumRam: 1Gi",
         "currentRam: 1Gi",
     ] {
-        assert_eq!(told_of(fine), "", "{fine}");
+        assert_eq!(warning_of(fine), "", "{fine}");
     }
 }
 
 #[test]
-fn a_level_of_the_log_that_there_is_not_is_refused() {
+fn unknown_log_level_is_rejected() {
     let level = |level: &str| {
         let parsed = config::parse(&format!(
             "\"/Runner\": {{logLevel: {level}, vm: {{name: t}}}}"
@@ -170,7 +170,7 @@ fn memory_is_whole_mebibytes_and_the_balloon_within_it() {
 }
 
 #[test]
-fn b13_the_maximum_of_cpus_is_the_greatest_of_what_is_given() {
+fn b13_maximum_cpus_is_the_greatest_configured_value() {
     let maximum = |keys| spec(keys).map(|s| s.maximum_cpus);
     assert_eq!(maximum("    currentCpus: 3\n"), Ok(3));
     assert_eq!(maximum("    maximumCpus: 4\n    currentCpus: 2\n"), Ok(4));
@@ -197,7 +197,7 @@ fn a_topology_that_qemu_would_refuse_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
+fn bridge_name_of_a_tap_is_validated() {
     let tap = |keys: &str| {
         let parsed = config::parse(&format!(
             "\"/Runner\": {{vm: {{name: t, network: [{{{keys}}}]}}}}"
@@ -221,7 +221,7 @@ fn a_tap_is_on_a_bridge_whose_name_could_be_one() {
 }
 
 #[test]
-fn a_user_of_several_words_is_the_guests_matter() {
+fn user_name_with_spaces_is_passed_to_the_guest() {
     // The Java VM-Operator starts such a VM, and requests this user from the agent.
     let user = |keys: &str| {
         spec(&format!("    display: {{loggedInUser: {keys}}}\n"))

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_uuids_are_what_they_look_like() {
+    fn networks_and_uuids_are_validated() {
         assert!(check_ipv4_network("n", "10.0.2.0/24").is_ok());
         assert!(
             check_ipv4_network("n", "10.0.2.0").is_ok()
@@ -334,7 +334,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_admitted_is_taken(
+        fn values_admitted_by_the_schema_are_valid(
             address in admitted("spec.vm.networks[].tap.mac"),
             bridge in admitted("spec.vm.networks[].tap.bridge").prop_filter("refused", |name| ![".", ".."].contains(&&**name)),
             network in admitted("spec.vm.networks[].user.net"),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_holds_nothing_that_qemu_takes_apart() {
+    fn qemu_separator_characters_are_rejected() {
         assert!(check_characters("w", "virtio-net", "-_.").is_ok());
         assert!(check_characters("w", "e1000,romfile=/etc/passwd", "-_.").is_err());
         assert!(check_characters("w", "", "-_.").is_err());

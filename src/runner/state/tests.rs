@@ -149,7 +149,7 @@ fn b26_a_guest_that_powers_off_by_itself_is_a_shutdown_by_the_guest() {
 }
 
 #[test]
-fn a_qemu_that_ends_by_itself_has_crashed_and_its_last_words_are_kept() {
+fn unexpected_qemu_exit_is_a_crash_with_its_last_output() {
     let (_, actions) = play(&[booted(), vec![(9, ended(-9))]].concat());
     let outcome = outcome(&actions);
     assert_eq!(

@@ -83,7 +83,7 @@ fn a_stopped_machine_keeps_no_field_of_its_run() {
 }
 
 #[test]
-fn each_reason_why_a_configuration_is_not_in_effect_is_told_and_the_worst_is_first() {
+fn all_configuration_problems_are_reported_with_the_most_severe_first() {
     let mut observed = observed(Phase::Booted);
     let reported = |observed: &Observed| {
         let reported = observed.config_in_sync();
@@ -171,7 +171,7 @@ fn emulation_that_is_not_configured_has_its_cause_in_the_condition() {
 }
 
 #[test]
-fn b18_a_login_is_one_when_the_wanted_user_is_there() {
+fn b18_login_succeeds_when_the_wanted_user_is_logged_in() {
     let mut observed = observed(Phase::Booted);
     let mut login = |wanted: Option<&str>, desktop: (bool, Option<&str>, Option<&str>)| {
         observed.login_wanted = wanted.map(str::to_owned);

@@ -106,7 +106,7 @@ fn field(at: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_and_way_out() {
+async fn each_rule_admits_valid_values_and_explains_its_rejections() {
     let world = World::new("admission").await;
     let definition = Definition::new(&world).await;
     let mut without_case: BTreeSet<_> = RULES.iter().map(|rule| (rule.at, rule.message)).collect();
@@ -163,7 +163,7 @@ async fn each_rule_admits_what_is_right_and_refuses_a_mistake_with_field_reason_
 }
 
 #[tokio::test]
-async fn a_vms_name_leaves_room_for_what_is_named_after_it() {
+async fn vm_name_length_is_limited_for_derived_names() {
     let world = World::new("name").await;
     let definition = Definition::new(&world).await;
     let spec = json!({"vm": {}});
@@ -183,7 +183,7 @@ async fn a_vms_name_leaves_room_for_what_is_named_after_it() {
 }
 
 #[tokio::test]
-async fn what_the_schema_itself_refuses_is_told_with_the_field() {
+async fn schema_rejection_names_the_field() {
     let world = World::new("schema").await;
     let definition = Definition::new(&world).await;
     let vm = |machine: Value| json!({"vm": machine});

@@ -59,7 +59,7 @@ async fn the_definitions_are_established_with_all_columns() {
 }
 
 #[tokio::test]
-async fn defaults_are_the_references_but_for_the_image() {
+async fn defaults_equal_the_java_defaults_except_the_image() {
     let world = World::new("defaults").await;
     let vm = world
         .create_dry(

@@ -19,7 +19,7 @@ const COUNT: usize = 2000;
 const CONCURRENCY: usize = 4;
 
 #[tokio::test]
-async fn what_the_reference_can_run_is_admitted() {
+async fn specs_valid_for_java_are_admitted() {
     let world = World::new("generated").await;
     let definition = Definition::new(&world).await;
     let began = Instant::now();
@@ -69,7 +69,7 @@ fn blocking_condition(vm: &Value) -> Result<Option<String>, String> {
 }
 
 #[tokio::test]
-async fn what_is_admitted_is_run_or_explained_whatever_it_is() {
+async fn every_admitted_spec_is_run_or_rejected_with_its_field() {
     let world = World::new("mutated").await;
     let definition = Definition::new(&world).await;
     let specs = mutated(specs(SEED, 100), SEED, 1500);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use vm_operator::api::pool::names;
 use vm_operator::controllers::pool;
-use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::context::PoolController;
 use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller;
@@ -23,7 +23,7 @@ const VERSION: &str = "vmoperator.jdrupes.org/v1";
 /// Starts the controllers of pools and of their orphans, without leader election.
 fn start(world: &World) -> JoinHandle<()> {
     let cluster = Cluster::new(world.client.clone(), pool::MANAGER);
-    let ctx = Arc::new(Context::new(cluster, world.namespace.clone()));
+    let ctx = Arc::new(PoolController::new(cluster, world.namespace.clone()));
     let mut tasks = Tasks::default();
     let watched = pool::watch(&ctx, &mut tasks);
     let never = std::future::pending().boxed().shared();

@@ -59,7 +59,7 @@ fn stored() -> Vec<Stored> {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_a_rule_can_be_edited_elsewhere_and_told_of() {
+async fn invalid_object_from_before_a_rule_can_be_edited_except_the_invalid_field() {
     let world = World::new("ratcheting").await;
     let definition = Definition::without_rules(&world).await;
     for Stored { name, spec, .. } in stored() {

@@ -255,7 +255,7 @@ async fn no_answer_to_a_runner_has_anything_of_another_vm() {
 }
 
 #[tokio::test]
-async fn a_runner_writes_the_status_of_its_own_report_and_nothing_else() {
+async fn runner_can_write_only_the_status_of_its_own_report() {
     let two = two_vms("own-report").await;
     let runner = two.runner().await;
     let (reports, own) = (two.reports(&runner), &two.uids["vm"]);

@@ -10,7 +10,7 @@ use vm_operator::api::conditions::is_true;
 use vm_operator::api::vm::conditions;
 use vm_operator::api::vm::names;
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
@@ -67,7 +67,7 @@ async fn b21_operator_and_runner_write_their_own_conditions_and_only_to_the_vm_t
     let is_running = |it: &&mut Condition| it.type_ == conditions::RUNNING;
     all.iter_mut().find(is_running).unwrap().reason = "After".to_owned();
     let cluster = Cluster::new(world.client.clone(), vm::MANAGER);
-    let ctx = Context::new(cluster, world.namespace.clone(), Settings::default());
+    let ctx = VmController::new(cluster, world.namespace.clone(), Settings::default());
     vm::status::write(&before, &status, &ctx).await.unwrap();
     let after = vms.get("vm").await.unwrap();
     assert_eq!(after.status.as_ref(), Some(&status));

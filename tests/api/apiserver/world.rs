@@ -19,7 +19,7 @@ use support::vms::{children_listed, operate};
 use tokio::task::JoinHandle;
 use vm_operator::api::{VirtualMachine, VmAssignment, VmPool, VmReport};
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
@@ -282,7 +282,7 @@ impl World {
     /// Starts an operator with that client, the writes of which are not logged.
     pub async fn start_operator_as(&self, client: Client, settings: Settings) -> Operator {
         let cluster = Cluster::new(client, vm::MANAGER);
-        let ctx = Arc::new(Context::new(cluster, self.namespace.clone(), settings));
+        let ctx = Arc::new(VmController::new(cluster, self.namespace.clone(), settings));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn(operate(ctx.clone(), stopped.map(drop)));
         children_listed(&ctx).await;

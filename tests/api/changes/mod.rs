@@ -43,7 +43,7 @@ use support::real::Server;
 
 use futures::StreamExt;
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::k8s;
 use vm_operator::settings::{LoadBalancerService, Settings};
 
@@ -72,7 +72,7 @@ async fn operate(client: &Client, namespace: &'static str) {
     let mut cluster = k8s::cluster::Cluster::new(client.clone(), vm::MANAGER);
     cluster.first_backoff = Duration::from_millis(100);
     cluster.jitter = || 0.0;
-    let ctx = Context::new(cluster, namespace.to_owned(), settings);
+    let ctx = VmController::new(cluster, namespace.to_owned(), settings);
     tokio::spawn(support::vms::operate(Arc::new(ctx), std::future::pending()));
 }
 
@@ -288,7 +288,7 @@ async fn all_changes(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_changed_vm_becomes_what_one_made_so_is_and_back() {
+fn changed_vm_equals_a_newly_created_vm_and_can_be_reverted() {
     // In this thread, which lives until the end, because the server stops with it.
     let server = Server::start();
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -250,7 +250,7 @@ fn changes_cover_every_field_and_each_item_of_lists() {
 
 /// The run itself asserts this only for its own changes.
 #[test]
-fn each_change_of_a_field_whose_turn_it_is_changes_that_field() {
+fn generated_change_changes_the_selected_field() {
     let (seed, fields) = (1, fields());
     let specs = crate::changes::pick::specs(seed);
     for n in 0..2 * fields.len() as u64 {

@@ -179,7 +179,7 @@ fn every_field_stands_in_a_list() {
 }
 
 #[test]
-fn what_is_copied_stands_in_its_object_as_it_stands_in_the_vm() {
+fn copied_fields_are_equal_in_vm_and_object() {
     let mut wrong = Vec::new();
     for (from, to, with) in copied() {
         for (leaf, schema) in leaves().iter().filter(|(leaf, _)| covers(from, leaf)) {
@@ -200,7 +200,7 @@ fn what_is_copied_stands_in_its_object_as_it_stands_in_the_vm() {
 }
 
 #[test]
-fn what_becomes_something_else_changes_its_places() {
+fn converted_fields_change_their_target_paths() {
     let mut wrong = Vec::new();
     for Change {
         leaf,

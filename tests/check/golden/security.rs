@@ -58,7 +58,7 @@ fn has_tap(spec: &Value) -> bool {
 }
 
 /// Removes the privileges of a tap from a pod, which must have them. Any other deviation fails the `restricted` check.
-fn without_what_a_tap_needs(pod: &mut Pod) {
+fn remove_tap_privileges(pod: &mut Pod) {
     let spec = pod.spec.as_mut().unwrap();
     assert_eq!(spec.host_network.take(), Some(true));
     let container = &mut spec.containers[0];
@@ -99,7 +99,7 @@ fn no_vm_gets_a_pod_that_is_not_restricted() {
                 (Some(false), None)
             );
         } else if has_tap(&spec) {
-            without_what_a_tap_needs(&mut pod);
+            remove_tap_privileges(&mut pod);
             taps += 1;
         }
         assert!(is_restricted(&pod), "{spec}: {pod:#?}");

@@ -117,7 +117,7 @@ fn read_by_cloud_init(documents: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn value_and_type_survive_up_to_what_cloud_init_reads() {
+fn values_and_types_are_preserved_for_cloud_init() {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &SEED);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
     let mut documents = Vec::new();

@@ -314,7 +314,7 @@ fn trace_text(finding: &Finding) -> String {
 }
 
 #[test]
-fn at_most_one_qemu_has_the_disk_and_there_is_always_a_way_out() {
+fn at_most_one_qemu_uses_the_disk_and_every_state_can_recover() {
     let deep = std::env::var_os("MODEL_DEEP").is_some();
     let mut all = 0;
     for setting in SETTINGS.iter().chain(DEEP.iter().filter(|_| deep)) {

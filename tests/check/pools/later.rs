@@ -10,7 +10,7 @@ use support::memory::Server;
 use support::{components, timings};
 use tokio::task::JoinHandle;
 use vm_operator::api::pool::names;
-use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::context::PoolController;
 use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::controllers::pool::{MANAGER, watch};
 use vm_operator::k8s::cluster::Cluster;
@@ -20,7 +20,7 @@ use vm_operator::k8s::tasks::Tasks;
 
 /// The controller of pools, which runs until its task is aborted.
 pub(super) struct Running {
-    pub(super) ctx: Arc<Context>,
+    pub(super) ctx: Arc<PoolController>,
     pub(super) registry: Registry,
     pub(super) task: JoinHandle<()>,
     _tasks: Tasks,
@@ -29,7 +29,7 @@ pub(super) struct Running {
 pub(super) fn run(server: &Server) -> Running {
     let mut cluster = Cluster::new(server.client(NAMESPACE), MANAGER);
     (cluster.now, cluster.instant) = (timings::now, timings::instant);
-    let ctx = Arc::new(Context::new(cluster, NAMESPACE.to_owned()));
+    let ctx = Arc::new(PoolController::new(cluster, NAMESPACE.to_owned()));
     let mut registry = Registry::default();
     ctx.register(&mut registry);
     let mut tasks = Tasks::default();

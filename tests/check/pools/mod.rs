@@ -245,7 +245,7 @@ fn text(finding: &Finding) -> String {
 }
 
 #[test]
-fn no_vm_has_two_users_and_nobody_waits_in_vain() {
+fn no_vm_has_two_users_and_no_user_waits_forever() {
     let only = std::env::var("POOLS_ONLY").unwrap_or_default();
     let deep = std::env::var_os("MODEL_DEEP").is_some();
     for setting in SETTINGS

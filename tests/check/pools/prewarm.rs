@@ -23,7 +23,7 @@ fn facts(prewarm: usize, members: usize) -> Facts {
 }
 
 /// A running VM. Its assignment no longer exists.
-fn vm_of_a_user_who_has_left() -> Vm {
+fn vm_with_removed_assignment() -> Vm {
     let held = HeldS {
         claim: 9,
         ..HeldS::default()
@@ -100,9 +100,9 @@ fn full_cluster_does_not_lead_to_the_start_of_all_members() {
 }
 
 #[test]
-fn vm_of_a_user_who_has_left_counts_from_the_same_decision_on() {
+fn vm_with_removed_assignment_counts_in_the_same_decision() {
     let mut facts = facts(1, 2);
-    facts.vms[0] = vm_of_a_user_who_has_left();
+    facts.vms[0] = vm_with_removed_assignment();
     let actions = decide(&facts).actions;
     assert!(
         matches!(
@@ -117,9 +117,9 @@ fn vm_of_a_user_who_has_left_counts_from_the_same_decision_on() {
 }
 
 #[test]
-fn vm_of_a_user_who_has_left_with_a_problem_counts_for_the_limit() {
+fn vm_with_removed_assignment_and_a_problem_counts_for_the_limit() {
     let mut facts = facts(1, 3);
-    facts.vms[0] = vm_of_a_user_who_has_left();
+    facts.vms[0] = vm_with_removed_assignment();
     facts.vms[1].wants_running = true;
     for vm in &mut facts.vms[..2] {
         vm.problem = Some("Unschedulable".to_owned());

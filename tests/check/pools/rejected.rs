@@ -12,13 +12,13 @@ use support::memory::Server;
 use support::{components, timings};
 use vm_operator::api::VmPool;
 use vm_operator::api::pool::names;
-use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::context::PoolController;
 use vm_operator::controllers::pool::{MANAGER, reconcile, watch};
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::tasks::Tasks;
 
 /// A context on a server that rejects each change of the VM `rejected`, each time with another message.
-async fn context(server: &Server) -> (Arc<Context>, Tasks) {
+async fn context(server: &Server) -> (Arc<PoolController>, Tasks) {
     let (inner, count) = (server.client(NAMESPACE), Arc::new(AtomicUsize::new(0)));
     let service = tower::service_fn(move |request: Request<Body>| {
         let (inner, count) = (inner.clone(), count.clone());
@@ -38,7 +38,7 @@ async fn context(server: &Server) -> (Arc<Context>, Tasks) {
     });
     let mut cluster = Cluster::new(Client::new(service, NAMESPACE), MANAGER);
     (cluster.now, cluster.instant) = (timings::now, timings::instant);
-    let ctx = Arc::new(Context::new(cluster, NAMESPACE.to_owned()));
+    let ctx = Arc::new(PoolController::new(cluster, NAMESPACE.to_owned()));
     let mut tasks = Tasks::default();
     let watched = watch(&ctx, &mut tasks);
     let drain = futures::future::join(
@@ -72,7 +72,7 @@ async fn claim(server: &Server) -> Value {
     serde_json::to_value(claim).unwrap()
 }
 
-async fn reconcile_once(server: &Server, ctx: &Context) -> String {
+async fn reconcile_once(server: &Server, ctx: &PoolController) -> String {
     // The watches deliver all changes.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let error = reconcile(pool(server).await, ctx).await.unwrap_err();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use support::vms::operate;
 use tokio::sync::watch;
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::settings::Settings;
 
@@ -105,7 +105,11 @@ async fn minutes_without_the_api_server_change_nothing_and_are_caught_up_on() {
         }),
     );
     let cluster = Cluster::new(server.client(), vm::MANAGER);
-    let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
+    let ctx = Arc::new(VmController::new(
+        cluster,
+        "ns".to_owned(),
+        Settings::default(),
+    ));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let operator = tokio::spawn(operate(ctx.clone(), stopped.map(drop)));
     server

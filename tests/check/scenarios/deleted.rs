@@ -62,7 +62,7 @@ async fn a_pod_that_others_delete_again_and_again_is_created_later_and_later() {
 }
 
 #[tokio::test]
-async fn the_status_says_who_deletes_the_pod_and_when_the_next_one_is_created() {
+async fn status_names_the_deleter_of_the_pod_and_the_time_of_the_next_pod() {
     let world = created().await;
     let reason = json!([{
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",

@@ -36,7 +36,7 @@ fn note(world: &World) -> Option<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_bound_claim_grows_by_one_request_that_says_nothing_else() {
+async fn bound_pvc_is_expanded_by_one_minimal_request() {
     let world = bound().await;
     let before = world.api.get(CLAIMS, "vm-system-disk").unwrap();
     resize(&world, "20Gi");
@@ -59,7 +59,7 @@ async fn a_bound_claim_grows_by_one_request_that_says_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_claim_without_a_volume_is_left_as_it_is_until_it_has_one() {
+async fn unbound_pvc_is_not_expanded_until_it_is_bound() {
     let world = World::new(machine("10Gi"));
     world.settle().await;
     resize(&world, "20Gi");
@@ -139,7 +139,7 @@ async fn labels_and_annotations_of_a_template_are_added_to_its_present_claim() {
 }
 
 #[tokio::test]
-async fn what_no_claim_gets_later_is_told_without_a_request() {
+async fn immutable_pvc_change_is_reported_without_a_request() {
     let world = bound().await;
     world.api.change(CLAIMS, "vm-system-disk", |claim| {
         claim["spec"]["storageClassName"] = "slow".into()
@@ -177,7 +177,7 @@ async fn what_no_claim_gets_later_is_told_without_a_request() {
 }
 
 #[tokio::test]
-async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_changes() {
+async fn rejected_expansion_is_reported_and_retried_early_only_if_the_vm_changes() {
     let mut world = bound().await;
     resize(&world, "20Gi");
     // After the live read of the VM, the ConfigMap and the pod's annotation.
@@ -206,7 +206,7 @@ async fn a_refused_expansion_is_told_and_not_tried_again_soon_unless_the_vm_chan
 }
 
 #[tokio::test]
-async fn a_refused_expansion_is_tried_again_from_time_to_time_and_told_once() {
+async fn rejected_expansion_is_retried_periodically_and_reported_once() {
     // A quota that is raised later.
     let mut world = bound().await;
     world.run();
@@ -336,7 +336,7 @@ async fn a_claim_that_another_vm_has_from_a_stateful_set_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_deployed_with_an_application_is_the_vms_all_the_same() {
+async fn pvc_deployed_with_an_application_is_used_by_the_vm() {
     let world = World::new(machine("10Gi"));
     // Labels of Helm and Argo CD.
     let labels =
@@ -392,7 +392,7 @@ async fn an_image_file_grows_when_its_volume_has_and_not_before() {
 }
 
 #[tokio::test]
-async fn the_mode_of_a_claim_that_is_there_counts() {
+async fn volume_mode_of_an_existing_pvc_is_used() {
     let world = World::new(machine("10Gi"));
     world.api.put(
         CLAIMS,

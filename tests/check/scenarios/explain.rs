@@ -33,7 +33,7 @@ fn has_condition(world: &World, condition: &Value) {
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_be_mounted_is_told_with_one_write_and_one_event() {
+async fn volume_mount_failure_is_reported_with_one_write_and_one_event() {
     let mut world = World::new(one_disk());
     world.settle().await;
     has_condition(
@@ -153,7 +153,7 @@ fn image(world: &World) -> Value {
 }
 
 #[tokio::test]
-async fn a_pod_that_has_not_run_is_made_anew_when_the_vm_or_the_settings_are_mended() {
+async fn pod_that_never_ran_is_recreated_when_vm_or_settings_are_fixed() {
     let world = without_image().await;
     world.api.change(VMS, "vm", |vm| {
         vm["spec"]["image"] = json!({"source": "registry.example/runner:2"});

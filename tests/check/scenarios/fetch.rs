@@ -229,7 +229,7 @@ async fn a_restarted_operator_writes_nothing_and_fetches_nothing() {
 }
 
 #[tokio::test]
-async fn what_may_be_better_later_is_tried_again_after_a_pause() {
+async fn temporary_fetch_failure_is_retried_with_backoff() {
     let world = begun(has_besides(URL)).await;
     // The server recovers, the file exists, and a slow server sends it in parts.
     for (pause, reason) in [
@@ -283,7 +283,7 @@ async fn what_may_be_better_later_is_tried_again_after_a_pause() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_explained_and_not_tried_again_before_something_changes() {
+async fn permanent_fetch_failure_is_reported_and_not_retried_until_a_change() {
     let mut world = begun(boots_from(URL)).await;
     fetch_ends(
         &world,
@@ -342,7 +342,7 @@ async fn a_start_waits_no_longer_than_the_deadline() {
 }
 
 #[tokio::test]
-async fn what_may_be_secret_in_a_url_is_told_nowhere() {
+async fn secret_part_of_a_url_is_never_published() {
     let url = "https://example.org/a.iso?signature=geheim";
     let world = World::new(has_besides(url));
     world.settle().await;

@@ -39,7 +39,7 @@ async fn how_long_a_start_waits_is_a_setting() {
 }
 
 #[tokio::test]
-async fn a_fetch_that_does_not_start_begins_anew_with_the_settings_that_mend_it() {
+async fn unstarted_fetch_pod_is_recreated_with_changed_settings() {
     let mut world = World::new(has_besides(URL));
     world.settle().await;
     let condition = json!({

@@ -110,7 +110,7 @@ async fn a_change_of_cpus_goes_to_the_config_and_wakes_the_kubelet() {
 }
 
 #[tokio::test]
-async fn a_stopped_vm_loses_its_pod_and_nothing_else() {
+async fn stopped_vm_loses_only_its_pod() {
     let world = World::new(one_disk());
     world.settle().await;
     world.run();
@@ -271,7 +271,7 @@ async fn a_spec_that_cannot_be_used_is_explained_and_makes_nothing() {
 }
 
 #[tokio::test]
-async fn a_refused_pod_is_explained_with_the_servers_words() {
+async fn rejected_pod_is_explained_with_the_server_message() {
     let world = World::new(one_disk());
     // The live read of the VM, ConfigMap, Secret, three PVCs, the record of the PVCs and its event come first.
     world.api.fail(8, Fault::Refused(403));
@@ -355,7 +355,7 @@ async fn a_vm_can_be_stopped_while_something_else_is_refused() {
 }
 
 #[tokio::test]
-async fn what_the_old_pods_runner_told_is_taken_back_before_there_is_a_new_pod() {
+async fn stale_runner_status_is_reset_before_a_new_pod_exists() {
     let world = World::new(one_disk());
     world.settle().await;
     world.run();

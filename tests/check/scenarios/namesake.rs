@@ -92,7 +92,7 @@ async fn the_objects_of_a_previous_vm_are_removed_and_then_created_for_this_one(
 }
 
 #[tokio::test]
-async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed() {
+async fn orphan_changed_since_its_observation_is_rechecked_and_not_deleted() {
     let world = with_orphans("Running");
     // Another owner has taken the object over, and the watch has not reported it yet.
     let rescued = |path: &str, name: &str| {
@@ -118,8 +118,7 @@ async fn what_has_changed_since_it_was_seen_is_looked_at_again_and_not_removed()
 }
 
 #[tokio::test]
-async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobody_from_what_can_be_done()
- {
+async fn rejected_orphan_deletion_is_reported_and_does_not_block_other_steps() {
     let world = with_orphans("Running");
     world.api.reject_deletion(CONFIG_MAPS, 403);
     let removed = removals(&world).await;
@@ -152,7 +151,7 @@ async fn a_removal_that_is_refused_is_told_where_it_is_in_the_way_and_keeps_nobo
 }
 
 #[tokio::test]
-async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
+async fn object_of_a_newer_vm_unknown_to_the_watch_is_not_deleted() {
     let world = with_orphans("Running");
     let known = Arc::new(world.vm());
     // The object of an apparently previous VM belongs to a newer one.
@@ -170,7 +169,7 @@ async fn what_is_of_a_newer_vm_that_the_watch_has_not_told_of_is_not_removed() {
 }
 
 #[tokio::test]
-async fn what_others_own_too_or_is_deleted_already_is_left_to_them() {
+async fn shared_foreign_or_terminating_object_is_not_deleted() {
     let another = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "another", "uid": "its"});
     let shared = |mut metadata: Value| {
         metadata["ownerReferences"]
@@ -287,7 +286,7 @@ async fn message_of(vm: &str, collection: &str, object: Value) -> String {
 }
 
 #[tokio::test]
-async fn nobody_is_told_to_remove_what_the_operator_or_another_vm_needs() {
+async fn message_never_advises_deletion_of_objects_in_use() {
     let labels = |app: &str, vm: &str| json!({"app.kubernetes.io/name": app, "app.kubernetes.io/instance": vm});
     let operators = json!({"app.kubernetes.io/name": "vm-operator"});
     let fetch = json!({"app.kubernetes.io/name": "vm-fetch", "app.kubernetes.io/managed-by": "vm-operator"});

@@ -21,7 +21,7 @@ async fn running() -> World {
 }
 
 #[tokio::test]
-async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod() {
+async fn runner_status_is_not_reset_for_a_stale_list_without_the_pod() {
     let world = running().await;
     fill(&world.ctx.caches.pods, Vec::new());
     assert_eq!(world.step().await, [request("GET", PODS, "vm")]);
@@ -33,7 +33,7 @@ async fn what_a_runner_has_told_is_not_taken_back_as_an_old_list_lacks_its_pod()
 }
 
 #[tokio::test]
-async fn what_the_new_pods_runner_has_told_is_not_taken_back_for_the_old_pods_end() {
+async fn status_of_the_new_pod_is_not_reset_for_the_end_of_the_old_pod() {
     // A delayed watch reports the previous pod.
     for event in [Event::Apply as fn(PodView) -> Event<PodView>, Event::Delete] {
         let world = running().await;
@@ -78,7 +78,7 @@ async fn a_pod_that_is_gone_is_looked_for_once_where_only_a_list_says_so() {
 }
 
 #[tokio::test]
-async fn a_pod_that_begins_while_its_spec_changes_is_left_alone() {
+async fn pod_that_starts_during_a_spec_change_is_not_deleted() {
     let world = World::new(one_disk());
     world.settle().await;
     let pod = world.api.get(PODS, "vm").unwrap();
@@ -143,8 +143,7 @@ async fn an_operator_that_knows_the_vm_of_the_past_only_ends_and_changes_no_gues
 }
 
 #[tokio::test]
-async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_say_yet_that_it_runs()
-{
+async fn pod_is_not_outdated_for_a_stale_vm_or_before_its_running_report() {
     let image = json!({"source": "example.org/another:1"});
     for is_edited in [true, false] {
         let mut world = World::new(one_disk());
@@ -186,7 +185,7 @@ async fn a_pod_is_not_outdated_for_a_vm_of_the_past_nor_for_one_that_does_not_sa
 }
 
 #[tokio::test]
-async fn what_a_watch_has_not_told_of_is_not_given_the_configuration_of_the_past() {
+async fn objects_unknown_to_the_watch_are_not_given_a_stale_configuration() {
     for is_pod in [true, false] {
         let mut world = running().await;
         let mut before = world.vm();
@@ -234,7 +233,7 @@ async fn a_guest_is_not_ended_for_a_vm_that_is_gone_or_another_by_now() {
 }
 
 #[tokio::test]
-async fn who_must_not_ask_for_the_vm_ends_no_guest_and_says_why() {
+async fn operator_without_permission_to_get_the_vm_stops_no_guest() {
     let world = running().await;
     world.edit(|machine| machine["state"] = "Stopped".into());
     world.deliver();

@@ -103,7 +103,7 @@ async fn new_password_is_announced_once_more() {
 }
 
 #[tokio::test]
-async fn a_runner_that_tells_nothing_is_not_waited_for() {
+async fn runner_without_reports_triggers_no_kubelet_refresh() {
     let world = World::new(one_disk());
     world.settle().await;
     world.run();

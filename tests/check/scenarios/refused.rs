@@ -32,7 +32,7 @@ async fn status_writes(world: &World, times: usize) -> usize {
 }
 
 #[tokio::test]
-async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again() {
+async fn pod_rejection_with_varying_message_is_not_reported_repeatedly() {
     let world = World::new(one_disk());
     reject(&world.api, PODS, "vm", 403, WEBHOOK);
     // The record of the PVCs comes before the pod.
@@ -61,7 +61,7 @@ async fn a_refusal_whose_words_are_others_each_time_is_not_told_again_and_again(
 }
 
 #[tokio::test]
-async fn a_refused_service_whose_words_are_others_each_time_is_not_told_again_and_again() {
+async fn service_rejection_with_varying_message_is_not_reported_repeatedly() {
     let mut world = World::new(one_disk());
     let mut settings = Settings::default();
     settings.reconciler.load_balancer_service = LoadBalancerService::On {
@@ -88,7 +88,7 @@ async fn a_restart_is_carried_out_only_once_there_is_a_pod() {
 }
 
 #[tokio::test]
-async fn a_conflict_within_a_quota_is_not_taken_for_a_pod_that_is_there() {
+async fn quota_conflict_is_not_mistaken_for_an_existing_pod() {
     let world = World::new(one_disk());
     let why = "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified";
     reject(&world.api, PODS, "vm", 409, why);

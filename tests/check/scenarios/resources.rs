@@ -66,7 +66,7 @@ async fn a_change_of_something_else_does_not_touch_the_requests() {
 }
 
 #[tokio::test]
-async fn a_limit_that_is_removed_stays_until_a_restart_and_is_told() {
+async fn removed_limit_remains_until_a_restart_and_is_reported() {
     let limits = json!({"memory": "16Gi", "cpu": "4"});
     let machine = json!({"state": "Running", "maximumCpus": 4, "currentCpus": 1, "maximumRam": "8Gi", "currentRam": "1Gi"});
     let world = World::with_spec(json!({"resources": {"limits": limits}, "vm": machine}));
@@ -97,7 +97,7 @@ async fn a_limit_that_is_removed_stays_until_a_restart_and_is_told() {
 }
 
 #[tokio::test]
-async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else_is_wanted() {
+async fn rejected_resize_is_reported_and_retried_early_only_if_the_target_changes() {
     // An API server without the subresource, a missing permission, an impossible change.
     for code in [404, 405, 403, 422] {
         let mut world = running().await;
@@ -129,7 +129,7 @@ async fn a_refused_resize_is_told_and_not_tried_again_soon_unless_something_else
 }
 
 #[tokio::test]
-async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
+async fn rejected_resize_is_retried_periodically_and_reported_once() {
     // A restored role, an upgraded server, a removed policy.
     for code in [403, 404, 405, 422] {
         let mut world = running().await;
@@ -165,7 +165,7 @@ async fn a_refused_resize_is_tried_again_from_time_to_time_and_told_once() {
 }
 
 #[tokio::test]
-async fn the_words_of_a_refusal_are_told_though_the_first_try_to_tell_them_fails() {
+async fn rejection_is_reported_after_a_failed_status_write() {
     let world = running().await;
     world.api.reject_resizes(Some(422));
     world.edit(|machine| machine["currentCpus"] = 2.into());
@@ -179,7 +179,7 @@ async fn the_words_of_a_refusal_are_told_though_the_first_try_to_tell_them_fails
 }
 
 #[tokio::test]
-async fn a_node_without_room_is_told_by_its_own_words() {
+async fn insufficient_node_capacity_is_reported_with_the_kubelet_message() {
     let world = running().await;
     world.edit(|machine| machine["currentCpus"] = 4.into());
     world.settle().await;
@@ -200,7 +200,7 @@ async fn a_node_without_room_is_told_by_its_own_words() {
 }
 
 #[tokio::test]
-async fn requests_that_somebody_else_has_set_are_told_and_not_fought_with() {
+async fn requests_set_by_another_writer_are_reported_and_not_overwritten() {
     let world = running().await;
     world.api.change(PODS, "vm", |pod| {
         pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m".into()

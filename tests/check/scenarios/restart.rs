@@ -135,7 +135,7 @@ async fn an_unusable_spec_is_no_reason_to_end_a_vm_that_runs() {
 }
 
 #[tokio::test]
-async fn what_cannot_change_in_a_running_machine_is_named_and_in_force_after_a_restart() {
+async fn changes_that_need_a_restart_are_named_and_applied_at_restart() {
     let world = running().await;
     world.api.change(PODS, "vm", |pod| {
         pod["spec"]["terminationGracePeriodSeconds"] = 915.into()
@@ -167,7 +167,7 @@ async fn what_cannot_change_in_a_running_machine_is_named_and_in_force_after_a_r
 }
 
 #[tokio::test]
-async fn what_a_running_machine_follows_and_what_only_looks_different_needs_no_restart() {
+async fn live_changes_and_equivalent_values_need_no_restart() {
     let world = running().await;
     world.edit(|machine| {
         machine["maximumRam"] = "1000M".into();

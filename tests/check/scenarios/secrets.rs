@@ -48,7 +48,7 @@ fn required(world: &World) -> Option<String> {
 }
 
 #[tokio::test]
-async fn b36_a_secret_is_generated_that_lets_nobody_in_and_goes_with_its_vm() {
+async fn b36_generated_secret_admits_no_client_and_is_owned_by_its_vm() {
     let world = World::new(one_disk());
     world.settle().await;
     let secret = world.api.get(SECRETS, "vm-display-secret").unwrap();
@@ -83,7 +83,7 @@ async fn a_secret_of_the_users_own_is_used_whatever_its_name_and_never_written()
 }
 
 #[tokio::test]
-async fn without_generate_secret_none_is_made_and_one_that_comes_is_used_from_the_next_start_on() {
+async fn no_secret_is_generated_if_disabled_and_a_later_one_is_used_at_restart() {
     let world = World::new(display(false));
     world.settle().await;
     world.run();
@@ -120,7 +120,7 @@ async fn a_machine_without_a_display_gets_no_secret() {
 }
 
 #[tokio::test]
-async fn a_new_password_wakes_the_kubelet_and_is_left_as_it_is() {
+async fn new_password_triggers_a_kubelet_refresh_and_is_unchanged() {
     let mut world = World::new(one_disk());
     world.settle().await;
     // A fixed password has no expiry.

@@ -103,7 +103,7 @@ async fn a_vm_that_is_taken_over_keeps_its_instance_until_its_seed_changes() {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_given_or_a_namesakes_is_not_kept() {
+async fn java_instance_identity_is_not_retained_if_configured_or_of_a_previous_vm() {
     let world = of_the_reference(json!({"metaData": {"instance-id": "mine"}}), "vm-uid");
     world.settle().await;
     assert_eq!(instance(&world), "mine");
@@ -113,7 +113,7 @@ async fn an_instance_that_is_given_or_a_namesakes_is_not_kept() {
 }
 
 #[tokio::test]
-async fn what_comes_from_a_secret_is_mounted_and_stands_in_no_other_object() {
+async fn secret_seed_is_mounted_and_copied_to_no_other_object() {
     let from = |key: &str| json!({"secretKeyRef": {"name": "guest", "key": key}});
     let mut world =
         with(json!({"userDataFrom": from("cloud-config"), "networkConfigFrom": from("netplan")}));

@@ -99,7 +99,7 @@ async fn without_a_display_the_ports_into_the_guest_are_carried() {
 }
 
 #[tokio::test]
-async fn the_vms_words_are_laid_over_the_defaults_and_null_takes_one_away() {
+async fn service_metadata_of_the_vm_overrides_defaults_and_null_removes_one() {
     let world = with(one_disk());
     let labels = json!({"team": null, "mine": "1", "app.kubernetes.io/instance": "another"});
     say(
@@ -176,7 +176,7 @@ async fn an_edited_or_deleted_service_comes_back_as_it_should_be() {
 }
 
 #[tokio::test]
-async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm_runs() {
+async fn foreign_service_is_not_adopted_or_deleted_and_the_vm_runs() {
     let mut world = with(one_disk());
     let labels = json!({"app.kubernetes.io/name": "vm-runner", "app.kubernetes.io/instance": "vm"});
     for labels in [json!({}), labels] {
@@ -201,7 +201,7 @@ async fn a_service_of_somebody_else_is_neither_taken_over_nor_deleted_and_the_vm
 }
 
 #[tokio::test]
-async fn a_refused_service_is_told_and_tried_again_later() {
+async fn rejected_service_is_reported_and_retried() {
     let world = with(one_disk());
     world.settle().await;
     world.api.remove(SERVICES, "vm");

@@ -119,7 +119,7 @@ async fn deleted_pending_claim_is_created_in_the_new_default_volume_mode() {
 }
 
 #[tokio::test]
-async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
+async fn pod_privileges_change_only_at_the_next_start() {
     let mut world = running().await;
     let rights = |world: &World| {
         let pod = world.api.get(PODS, "vm").unwrap()["spec"].clone();
@@ -164,7 +164,7 @@ async fn what_a_pod_may_do_changes_at_the_vms_next_start_and_not_before() {
 }
 
 #[tokio::test]
-async fn what_the_settings_say_of_pods_and_claims_reaches_them_unless_the_vm_says_otherwise() {
+async fn pod_and_pvc_settings_apply_unless_the_vm_overrides_them() {
     let pod_of = async |spec: Value| {
         let mut world = World::with_spec(spec);
         let reconciler = "podDefaults: {priorityClassName: vms, nodeSelector: {vms: all}, tolerations: [{key: vms}], \

@@ -19,7 +19,7 @@ use support::vms::{children_listed, operate};
 use tokio::net::TcpListener;
 use vm_operator::api::VirtualMachine;
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::controllers::vm::views::VmView;
 use vm_operator::k8s::client::gate;
 use vm_operator::k8s::client::timeout::Deadlines;
@@ -155,12 +155,16 @@ fn responds_late(what: &str, path: &str, nth: usize) -> Reply {
 }
 
 #[tokio::test]
-async fn an_operator_whose_first_requests_are_never_answered_sees_everything_all_the_same() {
+async fn operator_recovers_from_unanswered_initial_requests() {
     let (server, client) = Server::start(responds_late).await;
     let mut cluster = Cluster::new(client, vm::MANAGER);
     cluster.watch_backoff_max = Duration::from_millis(100);
     cluster.leadership = Leadership::waiting();
-    let ctx = Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()));
+    let ctx = Arc::new(VmController::new(
+        cluster,
+        "ns".to_owned(),
+        Settings::default(),
+    ));
     let store = ctx.vms.reader();
     let standing_by = tokio::spawn(operate(ctx.clone(), std::future::pending()));
     let seen = async {
@@ -194,7 +198,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
     let (server, client) = Server::start(script).await;
     let mut cluster = Cluster::new(client, vm::MANAGER);
     cluster.jitter = || 0.0;
-    let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    let ctx = VmController::new(cluster, "ns".to_owned(), Settings::default());
     let write = || async {
         let writer = ctx.scope.writer();
         let patch = json!({});
@@ -220,7 +224,7 @@ async fn a_write_that_is_asked_for_later_is_sent_once_and_then_by_the_controller
 async fn a_write_that_is_never_answered_fails_and_says_so() {
     let (_, client) = Server::start(|_, _, _| Reply::Silence).await;
     let cluster = Cluster::new(client, vm::MANAGER);
-    let ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    let ctx = VmController::new(cluster, "ns".to_owned(), Settings::default());
     let writer = ctx.scope.writer();
     let patch = json!({});
     let error = writer

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::controllers::vm::{self, watches};
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::registry::{Registry, Stored};
@@ -27,14 +27,18 @@ struct Server {
 }
 
 impl Server {
-    fn context(&self) -> Arc<Context> {
+    fn context(&self) -> Arc<VmController> {
         let server = self.clone();
         let client = Client::new(
             tower::service_fn(move |request| server.clone().answer(request)),
             "ns",
         );
         let cluster = Cluster::new(client, vm::MANAGER);
-        Arc::new(Context::new(cluster, "ns".to_owned(), Settings::default()))
+        Arc::new(VmController::new(
+            cluster,
+            "ns".to_owned(),
+            Settings::default(),
+        ))
     }
 
     async fn answer(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {

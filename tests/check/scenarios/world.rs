@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vm_operator::api::VirtualMachine;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::controllers::vm::reconcile;
 use vm_operator::k8s::cluster::Cluster;
 use vm_operator::k8s::controller::Outcome;
@@ -40,13 +40,13 @@ fn instant() -> Instant {
 /// A cluster with one VM, and an operator.
 pub struct World {
     pub api: FakeApi,
-    pub ctx: Context,
+    pub ctx: VmController,
 }
 
-pub fn context(api: &FakeApi) -> Context {
+pub fn context(api: &FakeApi) -> VmController {
     let mut cluster = Cluster::new(api.client(), vm_operator::controllers::vm::MANAGER);
     (cluster.now, cluster.instant) = (now, instant);
-    let mut ctx = Context::new(cluster, "ns".to_owned(), Settings::default());
+    let mut ctx = VmController::new(cluster, "ns".to_owned(), Settings::default());
     ctx.random_password = || "secret".to_owned();
     ctx
 }

@@ -364,7 +364,7 @@ impl fmt::Display for Host {
 
 /// Runs in its own network namespace, with a process that lives until it can read a line.
 #[test]
-fn a_tap_that_is_left_in_any_network_namespace_is_seen() {
+fn leftover_tap_in_any_network_namespace_is_detected() {
     use std::io::{Read, Write};
     use std::process::Stdio;
     let none = BTreeSet::new();
@@ -421,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_whose_api_server_was_away_when_it_was_warm_takes_no_more_than_it_needs() {
+    fn descriptors_reopened_after_an_api_server_outage_are_not_a_leak() {
         assert!(!leaks(&[(5, 20), (20, 12), (25, 23), (45, 23)]));
         assert!(!leaks(&[(5, 20), (20, 23), (25, 12), (45, 23)]));
     }
 
     #[test]
-    fn what_comes_after_that_while_is_more() {
+    fn descriptor_growth_after_the_warm_up_is_a_leak() {
         assert!(leaks(&[(5, 20), (20, 12), (25, 23), (45, 40)]));
         assert!(leaks(&[(50, 20), (55, 40)]));
     }

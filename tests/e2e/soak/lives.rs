@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vm_that_says_for_a_minute_that_it_runs_without_a_pod_is_wrong() {
+    fn vm_reported_running_for_a_minute_without_a_pod_is_a_violation() {
         for without in [
             vec![],
             vec![pod("p1", "one", "Failed")],

@@ -42,7 +42,7 @@ fn are_root_without_capabilities(pod: &Value) {
     }
 }
 
-async fn is_told_what_to_set(vm: &Vm<'_>) {
+async fn wait_for_device_ownership_report(vm: &Vm<'_>) {
     eventually("the VM reports what the node lacks", 120, async || {
         let ready = condition(&vm.now(), "Ready");
         let message = ready["message"].as_str().unwrap_or_default();
@@ -58,13 +58,12 @@ async fn is_told_what_to_set(vm: &Vm<'_>) {
 }
 
 #[test]
-fn where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured()
- {
+fn vm_with_root_owned_device_reports_the_setting_and_runs_as_root_if_configured() {
     e2e_with(environment::SLOTS, "privileged", json!({}), async |space| {
         space.operator().await;
         let devices_of_root = DevicesOfRoot::switch_on();
         let vm = space.create("vm", json!({})).await;
-        is_told_what_to_set(&vm).await;
+        wait_for_device_ownership_report(&vm).await;
 
         // The VM is retried without a request.
         space.configure(&json!({"deviceAccess": "root"})).await;

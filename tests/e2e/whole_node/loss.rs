@@ -75,7 +75,7 @@ fn pods_of(vm: &Vm<'_>) -> usize {
 }
 
 #[test]
-fn a_lost_node_is_told_of_and_nothing_is_forced_until_its_administrator_says_that_it_is_off() {
+fn lost_node_is_reported_and_its_pods_remain_until_the_node_is_tainted() {
     e2e_without_operator(environment::SLOTS, async |space| {
         let operator = Outside::start(&space.name);
         let stays = space

@@ -90,7 +90,7 @@ fn mib(kib: u64) -> f64 {
 }
 
 #[test]
-fn a_runner_does_not_grow_with_what_it_writes() {
+fn runner_memory_does_not_grow_with_status_writes() {
     let writes = std::env::var("STATUS_WRITES").map_or(300, |number| number.parse().unwrap());
     let (fixture, api) = (shipped(), Api::start());
     fixture.configure(&json!({"namespace": "ns"}), &json!({}));

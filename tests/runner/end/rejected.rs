@@ -42,7 +42,7 @@ fn b14_a_qemu_that_does_not_start_says_why() {
 }
 
 #[test]
-fn what_qemu_would_refuse_is_told_with_its_key_or_in_its_own_words() {
+fn configuration_rejected_by_qemu_is_reported_with_its_key_or_message() {
     let user = |more: Value| {
         let mut network = json!({"type": "user"});
         network
@@ -145,7 +145,7 @@ fn a_secret_of_the_seed_is_in_no_log() {
 }
 
 #[test]
-fn a_data_directory_of_somebody_else_is_explained() {
+fn data_directory_of_another_user_is_explained() {
     let fixture = Fixture::new();
     diskless(&fixture, json!({}));
     std::os::unix::fs::chown(fixture.path("data"), Some(0), Some(0)).unwrap();

@@ -43,7 +43,7 @@ impl Drop for Volume<'_> {
 }
 
 #[test]
-fn what_is_too_large_is_not_fetched() {
+fn image_above_the_size_limit_is_not_fetched() {
     let repository = Repository::new();
     let size = (3 * MIB).to_string();
     let large = web(image(3 * MIB + 1), false);
@@ -65,7 +65,7 @@ fn what_is_too_large_is_not_fetched() {
 }
 
 #[test]
-fn what_has_another_sum_is_removed() {
+fn image_with_wrong_checksum_is_removed() {
     let repository = Repository::new();
     let image = image(MIB);
     let web = web(image.clone(), false);
@@ -128,7 +128,7 @@ fn the_time_is_limited_and_the_next_fetch_goes_on() {
 }
 
 #[test]
-fn a_repository_without_room_is_told_before_anything_comes() {
+fn insufficient_space_is_reported_before_the_download() {
     let repository = Repository::new();
     let volume = Volume::of(&repository, "size=4m");
     let image = image(6 * MIB);
@@ -149,7 +149,7 @@ fn a_repository_without_room_is_told_before_anything_comes() {
 }
 
 #[test]
-fn a_repository_that_gets_full_keeps_what_has_come() {
+fn full_repository_retains_the_partial_download() {
     let repository = Repository::new();
     let volume = Volume::of(&repository, "size=4m");
     let image = image(6 * MIB);
@@ -166,7 +166,7 @@ fn a_repository_that_gets_full_keeps_what_has_come() {
 }
 
 #[test]
-fn a_repository_of_somebody_else_is_told_with_uid_path_and_remedy() {
+fn repository_of_another_user_is_reported_with_uid_path_and_remedy() {
     let repository = Repository::new();
     let web = web(image(MIB), false);
     let end = repository
@@ -191,7 +191,7 @@ fn a_repository_of_somebody_else_is_told_with_uid_path_and_remedy() {
 }
 
 #[test]
-fn a_repository_that_is_mounted_read_only_is_told() {
+fn read_only_repository_is_reported() {
     let repository = Repository::new();
     let _volume = Volume::of(&repository, "size=4m,ro");
     let web = web(image(MIB), false);

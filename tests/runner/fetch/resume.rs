@@ -57,7 +57,7 @@ fn an_image_is_fetched_once_and_found_ever_after() {
 }
 
 #[test]
-fn a_cut_connection_is_gone_on_with_where_it_was_cut() {
+fn interrupted_download_resumes_at_the_interruption() {
     let repository = Repository::new();
     let (web, image) = web(4 * MIB, |request, reply| {
         reply.cut = match request.n {
@@ -75,7 +75,7 @@ fn a_cut_connection_is_gone_on_with_where_it_was_cut() {
 }
 
 #[test]
-fn a_server_that_is_always_cut_is_left_after_a_few_tries_and_the_part_stays() {
+fn repeated_disconnects_end_the_download_and_retain_the_partial_file() {
     let repository = Repository::new();
     let (web, _) = web(4 * MIB, |_, reply| reply.cut = Some(MIB / 2));
     let begin = Instant::now();
@@ -148,7 +148,7 @@ fn a_fetch_that_is_asked_to_end_does_so_at_once_and_loses_nothing() {
 }
 
 #[test]
-fn an_image_that_has_changed_meanwhile_is_fetched_anew() {
+fn changed_image_is_fetched_from_the_start() {
     let repository = Repository::new();
     let (old, new) = (
         image(3 * MIB),
@@ -245,7 +245,7 @@ fn a_wrong_answer_for_the_rest_is_not_put_behind_the_part() {
 }
 
 #[test]
-fn a_part_that_was_spoilt_is_noticed_by_the_checksum_and_fetched_anew() {
+fn corrupt_partial_file_is_detected_by_checksum_and_fetched_again() {
     let repository = Repository::new();
     let (web, image) = web(3 * MIB, |_, _| {});
     let file = |name: &str| repository.path("images/fetched").join(name);
@@ -302,7 +302,7 @@ fn a_part_that_is_longer_than_the_image_is_thrown_away() {
 }
 
 #[test]
-fn of_two_at_once_one_fetches_and_the_other_finds() {
+fn concurrent_fetches_download_the_image_once() {
     let repository = Repository::new();
     let (web, image) = web(4 * MIB, |_, reply| reply.pace = PACE);
     let arguments = ["--url", &web.url("/a.iso")];
@@ -324,7 +324,7 @@ fn of_two_at_once_one_fetches_and_the_other_finds() {
 }
 
 #[test]
-fn who_waits_goes_on_when_the_first_one_dies() {
+fn waiting_process_continues_when_the_first_is_killed() {
     let repository = Repository::new();
     let (web, image) = web(20 * MIB, |request, reply| {
         if request.n == 0 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use support::web::{Authority, Reply, Web, tunnel};
 
 #[test]
-fn what_the_server_answers_is_told_with_its_status() {
+fn server_error_is_reported_with_its_status() {
     for (status, reason, code) in [
         (404, "ServerRefused", 23),
         (403, "ServerRefused", 23),
@@ -35,7 +35,7 @@ fn what_the_server_answers_is_told_with_its_status() {
 }
 
 #[test]
-fn a_server_that_wants_to_be_left_alone_for_a_while_is_asked_again_then() {
+fn server_with_retry_after_is_retried_after_the_delay() {
     for status in [429, 503] {
         let repository = Repository::new();
         let web = Web::start(move |request| match request.n {
@@ -83,7 +83,7 @@ fn a_server_that_is_waited_for_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn what_is_no_image_is_refused() {
+fn response_that_is_not_an_image_is_rejected() {
     for (reply, text) in [
         (
             Reply::new(200, &[("Content-Encoding", "gzip")], vec![1; 100]),
@@ -141,7 +141,7 @@ fn a_server_may_send_on_ten_times() {
 }
 
 #[test]
-fn nobody_is_sent_to_what_is_not_allowed() {
+fn redirect_to_a_disallowed_scheme_is_rejected() {
     let open = Web::start(|_| Reply::new(200, &[], vec![1; 10]));
     for location in [
         "file:///etc/passwd".to_owned(),
@@ -174,7 +174,7 @@ fn nobody_is_sent_to_what_is_not_allowed() {
 }
 
 #[test]
-fn a_password_in_a_url_is_refused_and_no_secret_is_told() {
+fn url_with_password_is_rejected_and_no_secret_is_printed() {
     let web = Web::start(|_| Reply::new(404, &[], Vec::new()));
     for (url, reason, code) in [
         (
@@ -198,7 +198,7 @@ fn a_password_in_a_url_is_refused_and_no_secret_is_told() {
 }
 
 #[test]
-fn who_is_trusted_is_asked_and_nobody_else() {
+fn only_trusted_servers_are_used() {
     let mut repository = Repository::new();
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::make(dir.path());
@@ -234,7 +234,7 @@ fn who_is_trusted_is_asked_and_nobody_else() {
 }
 
 #[test]
-fn who_is_given_is_trusted_besides_who_is_anyway() {
+fn configured_authorities_are_trusted_besides_the_system_authorities() {
     let mut repository = Repository::new();
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let servers: Vec<Web> = dirs
@@ -280,7 +280,7 @@ fn who_is_given_is_trusted_besides_who_is_anyway() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_named() {
+fn unreachable_server_is_named() {
     // A reserved port without a listener.
     let silent = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -307,7 +307,7 @@ fn who_cannot_be_reached_is_named() {
 }
 
 #[test]
-fn a_silent_server_is_left_and_what_it_has_said_is_kept() {
+fn silent_server_times_out_and_received_bytes_are_retained() {
     for stall in [None, Some(MIB)] {
         let repository = Repository::new();
         let image = image(2 * MIB);

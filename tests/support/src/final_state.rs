@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_and_generations_are_compared_by_whose_they_are() {
+    fn identities_and_generations_are_compared_by_their_owner() {
         let expected = run(0, |_, _| ());
         assert_eq!(difference(&expected, &run(1, |_, _| ())), "");
         let changed = |change: fn(&mut Value, &mut Value)| difference(&expected, &run(1, change));

@@ -63,7 +63,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     #[tokio::test]
-    async fn a_change_is_heard_once() {
+    async fn change_is_received_once() {
         let signal = Signal::default();
         signal.raise();
         let mut listener = signal.listen();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn those_who_wait_are_told_in_their_order() {
+    async fn listeners_are_notified_in_their_order() {
         let (signal, order) = (Signal::default(), Arc::<Mutex<Vec<usize>>>::default());
         let waiting: Vec<_> = (0..20)
             .map(|number| {

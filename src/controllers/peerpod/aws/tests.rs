@@ -510,7 +510,7 @@ async fn absence_is_an_answer_that_names_the_instance() {
 }
 
 #[tokio::test]
-async fn each_fault_has_its_reason_and_none_is_an_answer_without_the_instance() {
+async fn each_failure_has_a_reason_and_is_never_an_absent_instance() {
     use PeerPodReason::{CredentialsRejected, PermissionDenied, ProviderUnreachable, Throttled};
     let answer = |status, code: &str| Says::Answer(status, error(code, "AKIA planted"));
     for (says, reason, is_of_provider) in [

@@ -461,7 +461,7 @@ fn outcomes(
 }
 
 #[test]
-fn provider_that_lies_ends_no_instance_of_a_running_pod_and_releases_none_without_proof() {
+fn wrong_provider_data_never_deletes_used_instances_or_releases_without_proof() {
     let found = outcomes(|facts, read| decide(facts, read, &[])).unwrap();
     for outcome in [
         "delete",

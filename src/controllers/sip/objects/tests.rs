@@ -81,7 +81,7 @@ fn configuration(objects: &ServiceObjects) -> &str {
 }
 
 #[test]
-fn s23_password_of_a_bmc_is_in_the_secret_of_an_entry_with_bmc_and_nowhere_else() {
+fn s23_bmc_password_is_stored_only_in_the_secret() {
     let without = jump_host(json!({}), "10.0.0.1");
     let listed = json!([{"name": "a", "role": "Worker", "address": "10.0.0.1"}]);
     assert_eq!(hosts(&without), listed);

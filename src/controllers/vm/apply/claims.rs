@@ -4,7 +4,7 @@
 use crate::api::conditions::find;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::ClaimChange;
@@ -26,7 +26,7 @@ pub(super) async fn create_missing(
     disks: &[PersistentVolumeClaim],
     image_repository: Option<&PersistentVolumeClaim>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let claims = [runner_data]
         .into_iter()
@@ -46,7 +46,7 @@ pub(super) async fn create_missing(
 async fn create(
     claim: &PersistentVolumeClaim,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let name = claim.name_any();
     if observed.claims.contains_key(&name) {
@@ -77,7 +77,7 @@ pub(super) fn check_vm(claim: &ClaimView, observed: &Observed) -> Result<(), Err
 async fn create_image_repository(
     claim: &PersistentVolumeClaim,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     if observed.has_cd_drive() {
         return create(claim, observed, ctx).await;
@@ -100,7 +100,7 @@ async fn create_image_repository(
     }
 }
 
-async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Context) {
+async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &VmController) {
     tracing::warn!(%error, "cannot create the PVC vmop-image-repository, which holds CD images; the operator retries. VMs \
         with a CD drive do not start without this PVC");
     let diagnosis = diagnose::rejected(error, None);
@@ -120,7 +120,7 @@ async fn report_missing_repository(error: &Error, observed: &Observed, ctx: &Con
 }
 
 /// The time until a rejected image repository is created again. Only VMs with the repository in their plan try it.
-pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
+pub fn image_repository_retry(ctx: &VmController) -> Option<Duration> {
     ctx.states.retry_after(
         &ctx.scope.key(names::IMAGE_REPOSITORY_CLAIM),
         conditions::READY,
@@ -136,7 +136,7 @@ pub fn image_repository_retry(ctx: &Context) -> Option<Duration> {
 pub(super) async fn apply_changes(
     changes: &[(String, ClaimChange)],
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Option<DesiredCondition>, Error> {
     // Read once for all PVCs, so that each of several is retried.
     let reported = rejections_to_keep(observed, ctx);
@@ -211,7 +211,7 @@ fn condition(problems: Vec<(ConditionReason, String)>) -> Option<DesiredConditio
 }
 
 /// The message of the present condition, until its rejected changes are due again. It is for the present generation of the VM.
-fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &Context) -> &'a str {
+fn rejections_to_keep<'a>(observed: &'a Observed, ctx: &VmController) -> &'a str {
     let (vm, now) = (observed.key(), (ctx.scope.cluster.instant)());
     find(observed.conditions(), conditions::DISKS_IN_SYNC)
         .filter(|present| present.observed_generation == observed.vm.metadata.generation)
@@ -240,7 +240,7 @@ async fn patch(
     body: Value,
     reported: &str,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Option<String>, Error> {
     let start = format!("the API server rejects the change of PVC {name:?} to {to}: ");
     if let Some(message) = reported.lines().find(|line| line.starts_with(&start)) {

@@ -4,7 +4,7 @@ use crate::api::logging;
 use crate::api::runner::identity::PodIdentity;
 use crate::api::vm::names;
 use crate::controllers::vm::apply::claims;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::objects::{Objects, Prepared};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{OPERATOR, check_owner, is_labelled_for};
@@ -49,7 +49,7 @@ impl Applied {
 pub(super) async fn apply(
     objects: Objects,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Objects<Applied>, Error> {
     let Objects {
         image_repository,
@@ -97,7 +97,7 @@ pub(super) async fn apply(
 }
 
 /// The identity with the UIDs of the PVCs, which exist now.
-fn with_claims(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
+fn with_claims(mut identity: PodIdentity, ctx: &VmController) -> PodIdentity {
     identity.claims.retain(|_, claim| {
         let Some(present) = ctx.caches.claims.get(&ctx.scope.key(&claim.name)) else {
             return false;
@@ -117,7 +117,7 @@ fn with_claims(mut identity: PodIdentity, ctx: &Context) -> PodIdentity {
 async fn apply_config_map(
     desired: &ConfigMap,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Arc<ConfigMapView>, Error> {
     let (writer, cache) = (ctx.scope.writer(), &ctx.caches.config_maps);
     let present = match &observed.config_map {
@@ -207,7 +207,7 @@ fn is_up_to_date(present: &ConfigMapView, desired: &ConfigMap) -> bool {
 async fn apply_secret(
     secret: Option<&Secret>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Option<Arc<SecretView>>, Error> {
     let Some(secret) = secret else {
         return Ok(observed.display_secret.clone());

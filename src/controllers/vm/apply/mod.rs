@@ -23,7 +23,7 @@ mod service;
 use crate::api::VirtualMachine;
 use crate::api::vm::conditions::DesiredCondition;
 use crate::controllers::vm::apply::dependencies::Applied;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::fetch;
 use crate::controllers::vm::objects::{self, Objects};
@@ -50,7 +50,7 @@ pub async fn apply(
     objects: Option<Objects>,
     observed: &mut Observed,
     decision: &Decision,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Vec<DesiredCondition>, Error> {
     end_pod(observed, decision, ctx).await?;
     match objects {
@@ -64,7 +64,7 @@ async fn apply_objects(
     objects: Objects,
     observed: &mut Observed,
     decision: &Decision,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Vec<DesiredCondition>, Error> {
     let objects = dependencies::apply(objects, observed, ctx).await?;
     let images = fetch::apply::apply(&objects.fetches, ctx).await?;
@@ -89,7 +89,7 @@ async fn apply_objects(
 pub(super) async fn end_pod(
     observed: &Observed,
     decision: &Decision,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let writer = ctx.scope.writer();
     match decision {
@@ -143,7 +143,7 @@ pub(super) async fn end_pod(
 async fn create_pod(
     objects: &Objects<Applied>,
     observed: &mut Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let mounted = mounted::mounted(objects, observed, ctx).await?;
     // Before the pod: without the record, a PVC that is deleted under the pod would be replaced by an empty one.
@@ -164,7 +164,7 @@ async fn create_pod(
 async fn update_pod(
     objects: &Objects<Applied>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Vec<DesiredCondition>, Error> {
     let pod = observed.own_pod();
     // The resources of an import pod do not change, and it has no configuration.
@@ -189,7 +189,7 @@ async fn update_pod(
 async fn annotate_pod(
     mut annotations: BTreeMap<String, String>,
     pod: &PodView,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     annotations.retain(|name, version| pod.annotations().get(name) != Some(version));
     if annotations.is_empty() {

@@ -4,7 +4,7 @@ use crate::api::vm::UsedVolume;
 use crate::controllers::vm::apply::claims::check_vm;
 use crate::controllers::vm::apply::dependencies::Applied;
 use crate::controllers::vm::claim_names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::objects::Objects;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
@@ -19,7 +19,7 @@ use kube::ResourceExt;
 pub(super) async fn mounted(
     objects: &Objects<Applied>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Vec<UsedVolume>, Error> {
     let mut mounted = Vec::new();
     for claim in objects.disks.iter().chain([&objects.runner_data]) {

@@ -10,7 +10,7 @@ use crate::api::conditions::find;
 use crate::api::quantity::{Bytes, is_more, same_amount};
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::sizes;
 use crate::controllers::vm::pod::resources::{Amounts, recorded, with_removed};
@@ -31,7 +31,7 @@ pub(super) async fn apply(
     desired: &Pod,
     pod: &PodView,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(Option<(String, String)>, Option<DesiredCondition>), Error> {
     let resources = recorded(desired.annotations());
     let (Some(resources), Some(last)) = (resources, recorded(pod.annotations())) else {
@@ -102,7 +102,7 @@ fn until_released(
     desired
 }
 
-async fn request(pod: &PodView, resources: Value, ctx: &Context) -> Result<(), Error> {
+async fn request(pod: &PodView, resources: Value, ctx: &VmController) -> Result<(), Error> {
     let name = pod.name_any();
     let container = json!({"name": names::container(&name), "resources": resources});
     let body = Patch::Strategic(json!({"spec": {"containers": [container]}}));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_a_request_is_the_request_also_of_a_pod_that_is_there() {
+    fn limit_without_request_becomes_the_request_of_an_existing_pod() {
         let last = resources(json!({"limits": {"memory": "41"}}));
         let desired =
             resources(json!({"limits": {"memory": "101", "cpu": "2"}, "requests": {"cpu": "1"}}));

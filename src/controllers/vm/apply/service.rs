@@ -3,7 +3,7 @@
 
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
 use crate::k8s::error::Error;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub(super) async fn apply(
     desired: Option<&Service>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Option<DesiredCondition>, Error> {
     let result = match (desired, &observed.service) {
         (Some(desired), present) => create_or_patch(desired, present.as_ref(), observed, ctx).await,
@@ -74,7 +74,7 @@ async fn create_or_patch(
     desired: &Service,
     present: Option<&Arc<ServiceView>>,
     observed: &Observed,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<(), Error> {
     let (writer, cache) = (ctx.scope.writer(), &ctx.caches.services);
     let present = match present {
@@ -92,7 +92,7 @@ async fn create_or_patch(
     Ok(())
 }
 
-async fn delete(present: &ServiceView, ctx: &Context) -> Result<(), Error> {
+async fn delete(present: &ServiceView, ctx: &VmController) -> Result<(), Error> {
     if present.metadata.deletion_timestamp.is_some() {
         // The cloud provider is releasing the load balancer.
         return Ok(());

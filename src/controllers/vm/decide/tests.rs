@@ -55,7 +55,7 @@ fn a_vm_that_should_run_gets_a_pod_and_keeps_it() {
 }
 
 #[test]
-fn a_vm_whose_spec_cannot_be_used_gets_no_pod_and_keeps_the_one_it_has() {
+fn vm_with_invalid_spec_gets_no_new_pod_and_retains_its_existing_pod() {
     assert_eq!(
         decide(&alone(running()), false),
         Decision::Wait(WaitFor::ValidSpec)
@@ -84,7 +84,7 @@ fn a_stopped_vm_has_no_pod_whatever_its_spec() {
 }
 
 #[test]
-fn a_pod_on_its_way_out_is_waited_for() {
+fn terminating_pod_is_awaited() {
     let mut ending = pod(json!({"phase": "Running"}));
     ending.metadata.deletion_timestamp = Some(Time(now()));
     for state in ["Running", "Stopped"] {
@@ -162,7 +162,7 @@ fn a_pod_that_others_delete_counts_as_an_end_unless_its_vm_has_run_well() {
 }
 
 #[test]
-fn ends_in_a_row_are_counted_and_a_good_run_begins_anew() {
+fn consecutive_failures_are_counted_and_a_long_run_resets_the_count() {
     let attempts = |ran| match decide(
         &with_pod(with_past(4, "earlier", 60), pod(ended(CRASHED, ran))),
         true,
@@ -217,7 +217,7 @@ fn a_clock_that_was_ahead_and_is_set_right_delays_nothing() {
 }
 
 #[test]
-fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
+fn pod_that_never_ran_is_deleted_if_its_template_changes() {
     let state = |state: Value| json!({"phase": "Pending", "containerStatuses": [{"name": "vm", "state": state}]});
     let waits = json!({"waiting": {"reason": "ErrImagePull"}});
     let runs = json!({"running": {}});
@@ -273,7 +273,7 @@ fn a_pod_that_has_not_run_goes_when_it_would_be_made_differently() {
 }
 
 #[test]
-fn what_a_pod_would_be_made_of_is_asked_only_where_that_decides_something() {
+fn template_hash_is_computed_only_for_a_replaceable_pod() {
     let with_hash = |status: Value| {
         let mut pod = pod(status);
         pod.annotations_mut().insert(

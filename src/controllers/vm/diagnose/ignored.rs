@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_has_no_effect_is_named_and_the_rest_is_not() {
+    fn only_fields_without_effect_are_reported() {
         let mut spec = vm(json!({})).spec;
         assert_eq!(ignored(&spec), None);
         spec.runner_template.update = false;

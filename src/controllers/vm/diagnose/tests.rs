@@ -122,7 +122,7 @@ fn an_image_that_cannot_be_had_is_named() {
 }
 
 #[test]
-fn what_is_published_as_an_event_only_is_told_with_its_words() {
+fn problem_published_only_as_event_is_reported_with_the_event_message() {
     for (event, note, reason) in [
         (
             "FailedMount",
@@ -190,7 +190,7 @@ fn what_is_published_as_an_event_only_is_told_with_its_words() {
 }
 
 #[test]
-fn events_are_listed_only_about_what_keeps_a_pod_from_starting() {
+fn events_are_listed_only_for_objects_that_block_the_pod_start() {
     assert!(suspects(&scheduled_for(9, "Initialized", json!([]))).is_empty());
     assert_eq!(
         suspects(&scheduled_for(10, "Initialized", json!([]))),
@@ -256,7 +256,7 @@ fn with_running(mut observed: Observed, status: &str, reason: &str, seconds: i64
 }
 
 #[test]
-fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
+fn missing_runner_report_is_explained_with_possible_causes() {
     is_explained_after(&ready_for(0), 10);
     is_explained_after(&ready_for(119), 1);
     for observed in [
@@ -289,7 +289,7 @@ fn a_runner_that_says_nothing_is_told_of_with_what_may_keep_it_from_that() {
 }
 
 #[test]
-fn nothing_is_in_the_way_of_a_vm_that_runs_or_should_not() {
+fn running_or_stopped_vm_has_no_blocking_reason() {
     assert_eq!(explain(&running(json!({"phase": "Running"}))), None);
     assert_eq!(explain(&alone(vm(json!({"state": "Running"})))), None);
     let mut stopped = unschedulable_for(60, "no node");

@@ -1,7 +1,7 @@
 //! (client) Warnings that Kubernetes publishes as events only, such as a volume that cannot be mounted. They are listed for
 //! objects of a pod that has not started in time, so a normal start costs no request.
 
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::diagnose::suspects;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::views::Warning;
@@ -29,7 +29,7 @@ const TEMPORARY_FAILURES: [&str; 3] = [
 const LIST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Adds the newest warning about each object that may keep a pod of the VM from starting. A failed list is logged and ignored.
-pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
+pub async fn read(mut observed: Observed, ctx: &VmController) -> Observed {
     let list = async {
         for uid in suspects(&observed) {
             let warning = newest(&uid, ctx).await;
@@ -49,7 +49,7 @@ pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
 }
 
 /// The newest warning about the object of that UID.
-async fn newest(uid: &str, ctx: &Context) -> Option<Warning> {
+async fn newest(uid: &str, ctx: &VmController) -> Option<Warning> {
     let of_object = ListParams::default().fields(&format!("regarding.uid={uid},type=Warning"));
     let events = Api::<Event>::namespaced(ctx.scope.cluster.client.clone(), &ctx.scope.namespace)
         .list(&of_object)

@@ -3,7 +3,7 @@
 use crate::api::runner::fetch::shown;
 use crate::api::vm::conditions::DesiredCondition;
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::fetch::{Fetch, State, Step, condition};
 use crate::k8s::error::Error;
@@ -28,7 +28,7 @@ pub struct PreparedDownload {
 /// If a request fails for another reason than a rejection.
 pub async fn apply(
     downloads: &[PreparedDownload],
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Option<DesiredCondition>, Error> {
     let mut fetches = Vec::new();
     for PreparedDownload { fetch, pod } in downloads {
@@ -44,7 +44,7 @@ pub async fn apply(
     Ok(condition(&fetches))
 }
 
-async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(), Error> {
+async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &VmController) -> Result<(), Error> {
     let url = shown(&fetch.remote.url);
     match &fetch.step {
         Step::None => Ok(()),
@@ -67,7 +67,7 @@ async fn apply_step(fetch: &Fetch, pod: Option<&Pod>, ctx: &Context) -> Result<(
     }
 }
 
-async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), Error> {
+async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &VmController) -> Result<(), Error> {
     let Some(pod) = pod else { return Ok(()) };
     tracing::info!(url, "starting the download of a CD image");
     // The reconcile of another VM may have created the pod.
@@ -79,7 +79,7 @@ async fn create_pod(pod: Option<&Pod>, url: &str, ctx: &Context) -> Result<(), E
 }
 
 /// Annotates the image repository with the finished download.
-async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
+async fn record(fetch: &Fetch, ctx: &VmController) -> Result<(), Error> {
     let annotations = json!({fetch.remote.annotation(): fetch.remote.file_name()});
     let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
     let (claims, name) = (&ctx.caches.claims, names::IMAGE_REPOSITORY_CLAIM);
@@ -91,7 +91,7 @@ async fn record(fetch: &Fetch, ctx: &Context) -> Result<(), Error> {
 }
 
 /// Deletes an exited download pod.
-async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &Context) -> Result<(), Error> {
+async fn delete_pod(fetch: &Fetch, uid: &str, ctx: &VmController) -> Result<(), Error> {
     ctx.scope
         .writer()
         .delete::<Pod, _>(

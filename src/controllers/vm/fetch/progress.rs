@@ -1,7 +1,7 @@
 //! (client) The progress of downloads, from the last lines of each pod's log. One request serves all VMs that wait for an image.
 
 use crate::api::runner::fetch::Progress;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::fetch::state::PROGRESS_INTERVAL;
 use crate::controllers::vm::images::is_download_pod;
 use crate::controllers::vm::observe::Observed;
@@ -17,7 +17,7 @@ const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Adds the progress of running downloads and of a running import to the observation. If a log cannot be read, the last known progress
 /// remains.
-pub async fn read(mut observed: Observed, ctx: &Context) -> Observed {
+pub async fn read(mut observed: Observed, ctx: &VmController) -> Observed {
     let now = observed.now;
     for (name, download) in &mut observed.fetches {
         let pod = download.pod.as_deref().filter(|pod| is_download_pod(pod));
@@ -36,7 +36,7 @@ async fn read_pod(
     name: &str,
     pod: Option<&PodView>,
     now: Timestamp,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Option<Progress> {
     if !pod.is_some_and(is_running) {
         ctx.download_progress.retain(|pod| pod != name);

@@ -2,7 +2,7 @@
 
 use crate::api::VirtualMachine;
 use crate::api::vm::{State, names};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::images::{POD_PREFIX, is_download_pod, remote_images};
 use crate::controllers::vm::observe;
 use crate::k8s::writer::only_uid;
@@ -19,7 +19,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 const GRACE_PERIOD: i64 = 10;
 
 /// Sweeps periodically while this process leads.
-pub async fn run(ctx: Arc<Context>) {
+pub async fn run(ctx: Arc<VmController>) {
     ctx.scope.cluster.leadership.elected().await;
     let vms = ctx.vms.reader();
     let mut unused = BTreeSet::new();
@@ -33,7 +33,7 @@ pub async fn run(ctx: Arc<Context>) {
 pub async fn sweep(
     vms: &[Arc<VirtualMachine>],
     before: &BTreeSet<String>,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> BTreeSet<String> {
     let pods = ctx.caches.pods.groups(&ctx.scope.key(POD_PREFIX));
     let mut unused = BTreeSet::new();

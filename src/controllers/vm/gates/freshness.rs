@@ -5,7 +5,7 @@
 //! not the change of the VM from stopped to running.
 
 use crate::controllers::vm::apply::dependencies::is_config_map_outdated;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::decide::{Decision, DeleteReason};
 use crate::controllers::vm::diagnose;
 use crate::controllers::vm::objects::Objects;
@@ -36,7 +36,7 @@ pub async fn check(
     observed: &mut Observed,
     decision: &Decision,
     objects: Option<&Objects>,
-    ctx: &Context,
+    ctx: &VmController,
 ) -> Result<Freshness, Error> {
     let creates_claim = objects.is_some_and(|objects| creates_claim(objects, observed));
     if !creates_claim && !depends_on_vm(observed, decision, objects) {

@@ -5,7 +5,7 @@
 //! its owners are previous VMs with the same name.
 
 use crate::api::vm::names;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::Observed;
 use crate::k8s::error::Error;
 use crate::k8s::ownership::is_orphan;
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// If a request fails.
-pub async fn delete_orphans(observed: &Observed, ctx: &Context) -> Result<(), Error> {
+pub async fn delete_orphans(observed: &Observed, ctx: &VmController) -> Result<(), Error> {
     let (vm, caches) = (&*observed.vm, &ctx.caches);
     // A Secret that this VM uses is not an orphan.
     let secret = match observed.display_secret {
@@ -56,7 +56,7 @@ pub async fn delete_orphans(observed: &Observed, ctx: &Context) -> Result<(), Er
         .and(delete::<Service, _>(service, &caches.services, ctx).await)
 }
 
-async fn delete<K, V>(object: Option<&V>, cache: &Cache<V>, ctx: &Context) -> Result<(), Error>
+async fn delete<K, V>(object: Option<&V>, cache: &Cache<V>, ctx: &VmController) -> Result<(), Error>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     V: Resource + DeserializeOwned,

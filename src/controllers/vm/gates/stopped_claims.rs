@@ -1,7 +1,7 @@
 //! (client) Reads PVCs that the VM has used when its pod has ended: the deletion of a PVC of a stopped VM accepts the loss of its data.
 
 use crate::api::vm::State;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::volumes::{DeletionEvidence, RecordedVolume};
 use crate::k8s::error::Error;
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 ///
 /// # Errors
 /// If a request fails.
-pub async fn confirm(mut observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+pub async fn confirm(mut observed: Observed, ctx: &VmController) -> Result<Observed, Error> {
     let key = observed.key();
     if observed.pod.is_some() {
         ctx.states.pod_seen(&key);

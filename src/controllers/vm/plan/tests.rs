@@ -19,7 +19,7 @@ fn invalid_field(machine: Value) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_by_its_field() {
+fn invalid_value_is_reported_with_its_field() {
     let disk = |name: &str| json!({"volumeClaimTemplate": {"metadata": {"name": name}}});
     for (machine, field) in [
         (json!({"maximumRam": "lots"}), "spec.vm.maximumRam"),
@@ -56,7 +56,7 @@ fn what_cannot_be_used_is_named_by_its_field() {
 }
 
 #[test]
-fn metrics_give_way_to_a_port_of_the_vms_own() {
+fn metrics_port_is_disabled_if_the_vm_uses_it() {
     let port = |machine: Value| planned(machine).unwrap().config.metrics_port;
     let forward = |protocol: &str| json!({"networks": [{"user": {"forward": [{"port": 9180, "guestPort": 80, "protocol": protocol}]}}]});
     assert_eq!(port(json!({})), Some(9180));
@@ -149,7 +149,7 @@ fn the_references_image_is_replaced_and_any_other_kept() {
 }
 
 #[test]
-fn the_references_runner_is_kept_where_the_settings_say_so_with_the_pod_that_it_needs() {
+fn java_runner_image_is_retained_with_its_pod_privileges_if_configured() {
     let settings = settings::Reconciler {
         replaced_images: Vec::new(),
         trusted_images: vec!["example.org/runner".to_owned()],
@@ -211,7 +211,7 @@ fn the_seeds_instance_id_follows_its_content_only() {
 }
 
 #[test]
-fn what_the_operator_sets_on_the_pod_is_not_the_users() {
+fn user_annotations_cannot_override_operator_annotations() {
     let mut vm = vm(json!({}));
     let annotations = [
         ("vmrunner.jdrupes.org/cmVersion", "1"),
@@ -278,7 +278,7 @@ fn with_seed(bytes: usize, logging: usize) -> crate::api::VirtualMachine {
 }
 
 #[test]
-fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_wasted() {
+fn configuration_too_large_for_a_config_map_is_reported_with_its_field() {
     const KIB: usize = 1 << 10;
     let planned = |seed, logging| {
         plan(
@@ -314,7 +314,7 @@ fn what_does_not_fit_into_a_config_map_is_told_with_its_field_and_no_byte_is_was
 }
 
 #[test]
-fn a_repository_that_fetch_pods_can_write_is_no_read_only_volume_whoever_mounts_it_first() {
+fn image_repository_writable_by_fetch_pods_is_not_a_read_only_volume() {
     let is_read_only = |modes: Option<Value>| {
         let mut observed = alone(vm(json!({})));
         let claim = modes.map(|modes| json!({"metadata": {}, "spec": {"accessModes": modes}}));

@@ -2,7 +2,7 @@
 //! remains visible when the VM is deleted.
 
 use crate::api::VirtualMachine;
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::k8s::events;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::ownership::owns;
@@ -13,7 +13,7 @@ use kube::runtime::events::EventType;
 const REASON: &str = "Stopping";
 
 /// Publishes the event on a VM's pod that is being deleted, if its guest may run.
-pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &Context) {
+pub async fn publish_shutdown(vm: &VirtualMachine, ctx: &VmController) {
     let key = ObjectKey::of(vm);
     let Some(pod) = ctx.caches.pods.get(&key) else {
         return;

@@ -12,7 +12,7 @@ fn reason(observed: &Observed, problem: Option<Diagnosis>) -> (&'static str, boo
 }
 
 #[test]
-fn ready_says_what_state_a_vm_is_in() {
+fn ready_condition_reason_matches_the_vm_state() {
     let running = || vm(json!({"state": "Running"}));
     let alive = || pod(json!({"phase": "Running"}));
     assert_eq!(reason(&alone(running()), None), ("Starting", false));
@@ -87,7 +87,7 @@ fn a_running_vm_without_its_cd_image_has_the_cause_in_ready() {
 }
 
 #[test]
-fn who_stops_a_guest_is_told_how_to_switch_it_off() {
+fn stopping_message_contains_the_power_off_command() {
     let stopped = || vm(json!({"state": "Stopped"}));
     let message = |observed: Observed| ready(&observed, &decide(&observed, true), None).message;
     let has_command =
@@ -108,7 +108,7 @@ fn who_stops_a_guest_is_told_how_to_switch_it_off() {
 }
 
 #[test]
-fn data_that_cannot_be_used_is_told_until_the_guest_runs_or_is_not_wanted() {
+fn inaccessible_data_is_reported_until_the_guest_runs_or_is_stopped() {
     let message =
         "/d is not writable by uid 107: Permission denied; run once as root: chown -R 107:107 /d";
     let missing = json!({"reason": "DataMissing", "message": "disk.img"}).to_string();
@@ -184,7 +184,7 @@ fn fields<'a>(ready: &'a Ready, notes: Option<&'a [DesiredCondition]>) -> Operat
 }
 
 #[test]
-fn a_status_that_is_there_already_is_not_written_again() {
+fn unchanged_status_is_not_written() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let reported = fields(&ready, Some(&[]));
@@ -199,7 +199,7 @@ fn a_status_that_is_there_already_is_not_written_again() {
 }
 
 #[test]
-fn a_note_is_there_as_long_as_it_is_told_or_nothing_is_known() {
+fn additional_condition_is_retained_while_it_is_reported_or_unknown() {
     let mut vm = vm(json!({}));
     let ready = ready(&alone(vm.clone()), &Decision::Keep, None);
     let note = [DesiredCondition {

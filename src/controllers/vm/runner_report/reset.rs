@@ -7,7 +7,7 @@ use super::checks::console_user;
 use crate::api::conditions::is_true;
 use crate::api::vm::VirtualMachineStatus;
 use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
-use crate::controllers::vm::context::Context;
+use crate::controllers::vm::context::VmController;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::status;
 use crate::k8s::error::Error;
@@ -19,7 +19,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 ///
 /// # Errors
 /// If the status cannot be written.
-pub async fn reset_stopped_runner(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+pub async fn reset_stopped_runner(
+    observed: Observed,
+    ctx: &VmController,
+) -> Result<Observed, Error> {
     if stopped_runner_status(&observed).is_none() {
         return Ok(observed);
     }
@@ -33,7 +36,7 @@ pub async fn reset_stopped_runner(observed: Observed, ctx: &Context) -> Result<O
 
 /// The observation with the pod as the API server has it. Stores can be old, so that the pod in them is a previous one. A runner
 /// does not repeat a report that was reset by mistake.
-async fn read_pod(observed: Observed, ctx: &Context) -> Result<Observed, Error> {
+async fn read_pod(observed: Observed, ctx: &VmController) -> Result<Observed, Error> {
     let (writer, name) = (ctx.scope.writer(), observed.name());
     let live = writer.find_into::<Pod, _>(&ctx.caches.pods, &name);
     let Some(pod) = live.await? else {

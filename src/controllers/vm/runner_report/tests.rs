@@ -301,7 +301,7 @@ fn a_tpm_that_has_ended_is_a_warning_once() {
 }
 
 #[test]
-fn an_emulation_that_nobody_has_configured_is_a_warning_once() {
+fn unconfigured_emulation_is_published_once_as_a_warning() {
     let with = |reason: &str| {
         let mut report = running("VmStarted");
         report

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_cd_drives_is_known_whoever_has_written_it() {
+    fn cd_images_are_decoded_from_json_and_from_java_yaml() {
         let cd = "/var/local/vmop-image-repository/a.iso";
         let disk = json!({"type": "raw", "resource": "/dev/a"});
         let drives = json!([{"type": "ide-cd", "file": ""}, disk, {"type": "ide-cd", "file": cd}]);

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runners_word_counts_unless_it_was_only_asked_to_end() {
+    fn runner_exit_reason_takes_precedence_except_after_a_requested_stop() {
         let mut evicted = ended(r#"{"reason":"Stopped"}"#, 5);
         assert_eq!(end(evicted.clone()).reason, "Stopped");
         evicted["reason"] = "Evicted".into();

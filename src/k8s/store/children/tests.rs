@@ -24,7 +24,7 @@ fn version_of(cache: &Cache<ConfigMap>, name: &str) -> Option<u64> {
 }
 
 #[test]
-fn what_is_known_in_this_version_is_no_change() {
+fn known_resource_version_is_no_change() {
     let cache = cache();
     let watched = |version| cache.watched(Event::Apply(object("a", "owner", version)));
     cache.writing().answered(object("a", "owner", 5));
@@ -110,7 +110,7 @@ fn neither_an_older_list_nor_a_late_deletion_takes_a_newer_object_back() {
 }
 
 #[test]
-fn what_a_new_list_does_not_name_is_gone() {
+fn object_missing_from_a_new_list_is_removed() {
     let cache = cache();
     for name in ["a", "b"] {
         cache.watched(Event::Apply(object(name, "owner", 1)));

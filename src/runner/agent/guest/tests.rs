@@ -42,7 +42,7 @@ fn agent(
 }
 
 #[tokio::test]
-async fn what_was_said_to_somebody_else_is_not_taken_for_an_answer() {
+async fn stale_output_is_not_used_as_a_response() {
     let (agent, _dir) = agent(
         &[r#"{"return": {"id": "debian"}}"#],
         b"{\"return\": {\"id\": \"stale\"}}\n{\"half",
@@ -133,7 +133,7 @@ async fn a_silent_agent_is_not_waited_for_longer_than_its_time() {
 }
 
 #[test]
-fn addresses_that_others_can_use_are_told_once() {
+fn usable_addresses_are_reported_without_duplicates() {
     let of = |addresses: &[&str]| json!({"ip-addresses": addresses.iter().map(|a| json!({"ip-address": a})).collect::<Vec<_>>()});
     let interfaces = json!([
         of(&["127.0.0.1", "::1"]), of(&["10.0.2.15", "fe80::5054:ff:fe12:3456", "2001:DB8::1"]), {"name": "down"},

@@ -223,7 +223,7 @@ fn terminates(driver: &Driver) -> bool {
 }
 
 #[tokio::test]
-async fn a_guest_that_kvm_cannot_run_any_further_ends_the_machine_with_qemus_words() {
+async fn kvm_failure_ends_the_machine_with_the_qemu_message() {
     let mut rig = rig().await;
     while rig.driver.qemu.kvm_error().is_none() {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -270,7 +270,7 @@ async fn a_guest_that_has_crashed_ends_the_machine_and_is_no_shutdown_by_the_gue
 }
 
 #[tokio::test]
-async fn a_disk_that_stops_the_guest_is_told_also_where_its_own_event_is_missing() {
+async fn disk_error_that_stops_the_guest_is_reported_without_a_disk_event() {
     let mut rig = rig().await;
     rig.stop().await;
     rig.until("io-error", |driver| driver.observed.stalled.is_some())
@@ -316,7 +316,7 @@ async fn a_host_that_fails_shuts_no_guest_down_by_its_own_wish() {
 }
 
 #[tokio::test]
-async fn a_request_to_end_before_the_guest_runs_ends_qemu_and_lets_nothing_run() {
+async fn stop_request_before_the_guest_runs_ends_qemu_without_a_start() {
     for configured in [false, true] {
         let mut rig = starting().await;
         if configured {

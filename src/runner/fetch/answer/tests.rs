@@ -28,7 +28,7 @@ fn tag() -> Validator {
 }
 
 #[test]
-fn the_whole_image_has_a_length_and_what_it_is_known_by() {
+fn full_response_has_a_length_and_a_validator() {
     let all = RangeRequest::default();
     let bytes = |total, validator| {
         Ok(Answer::Bytes {
@@ -227,7 +227,7 @@ fn each_status_says_whether_another_try_has_a_point() {
 }
 
 #[test]
-fn a_server_says_in_seconds_or_by_its_clock_how_long_it_wants_to_be_left_alone() {
+fn retry_after_is_parsed_as_seconds_or_as_a_date() {
     let after = |headers: &[(&'static str, &str)]| {
         let mut map = HeaderMap::new();
         for (name, value) in headers {

@@ -4,10 +4,12 @@ use sha2::Digest;
 /// The locked part. A child process of another test can have the descriptor of the lock between its fork and its exec.
 fn ours(target: &Path, with_checksum: bool) -> Box<Part> {
     for _ in 0..1000 {
-        match Part::claim(&file(target), checksum(with_checksum).as_ref()).unwrap() {
-            Claim::Locked(part) => return part,
-            Claim::Complete(_) => panic!("the part is complete"),
-            Claim::LockedByOther(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+        match Part::acquire(&file(target), checksum(with_checksum).as_ref()).unwrap() {
+            LockOutcome::Locked(part) => return part,
+            LockOutcome::Complete(_) => panic!("the part is complete"),
+            LockOutcome::LockedByOther(_) => {
+                std::thread::sleep(std::time::Duration::from_millis(10))
+            }
         }
     }
     panic!("another process has locked the part");
@@ -26,7 +28,7 @@ fn tag() -> Option<Validator> {
 }
 
 #[test]
-fn a_part_is_gone_on_with_as_far_as_it_was_on_the_disk() {
+fn partial_download_resumes_at_the_persisted_length() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("a.iso");
     let mut part = ours(&target, true);
@@ -54,13 +56,13 @@ fn a_part_is_gone_on_with_as_far_as_it_was_on_the_disk() {
     assert_eq!(fs::read(&target).unwrap(), b"0123456789");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert!(matches!(
-        Part::claim(&file(&target), None).unwrap(),
-        Claim::Complete(10)
+        Part::acquire(&file(&target), None).unwrap(),
+        LockOutcome::Complete(10)
     ));
 }
 
 #[test]
-fn what_is_not_known_to_be_of_the_image_is_thrown_away() {
+fn partial_file_without_valid_record_is_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("a.iso");
     let record = |text: &str| fs::write(dir.path().join("a.iso.part.json"), text).unwrap();
@@ -83,28 +85,28 @@ fn what_is_not_known_to_be_of_the_image_is_thrown_away() {
 }
 
 #[test]
-fn a_part_has_one_writer() {
+fn partial_download_has_one_writer() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("a.iso");
     let mut part = ours(&target, false);
     part.begin(None, None).unwrap();
     part.write(b"012").unwrap();
     assert!(matches!(
-        Part::claim(&file(&target), None).unwrap(),
-        Claim::LockedByOther(3)
+        Part::acquire(&file(&target), None).unwrap(),
+        LockOutcome::LockedByOther(3)
     ));
     part.finish().unwrap();
     assert!(matches!(
-        Part::claim(&file(&target), None).unwrap(),
-        Claim::Complete(3)
+        Part::acquire(&file(&target), None).unwrap(),
+        LockOutcome::Complete(3)
     ));
 }
 
 #[test]
 fn a_link_or_a_folder_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
-    let reason = |name: &str| match Part::claim(&file(&dir.path().join(name)), None) {
-        Ok(_) => panic!("claimed"),
+    let reason = |name: &str| match Part::acquire(&file(&dir.path().join(name)), None) {
+        Ok(_) => panic!("locked"),
         Err(problem) => problem.reason,
     };
     fs::create_dir(dir.path().join("a.iso")).unwrap();
@@ -134,14 +136,14 @@ fn the_first_bytes_decide_the_position_on_a_device() {
     let path = dir.path().join("device");
     fs::write(&path, [9; 16]).unwrap();
     let destination = device(&path, dir.path().join("metadata"));
-    let claim = || match Part::claim(&destination, checksum(true).as_ref()).unwrap() {
-        Claim::Locked(mut part) => {
+    let acquire = || match Part::acquire(&destination, checksum(true).as_ref()).unwrap() {
+        LockOutcome::Locked(mut part) => {
             part.resume().unwrap();
             part
         }
         _ => panic!("a device is never complete"),
     };
-    let mut part = claim();
+    let mut part = acquire();
     part.begin(tag(), Some(6)).unwrap();
     part.write(&[1, 2, 3]).unwrap();
     part.save().unwrap();
@@ -149,22 +151,22 @@ fn the_first_bytes_decide_the_position_on_a_device() {
     part.write(&[4, 5]).unwrap();
     part.save().unwrap();
     // Another process resumes, and the checksum is that of all bytes.
-    let mut part = claim();
+    let mut part = acquire();
     assert_eq!((part.bytes(), part.offset()), (5, 4));
     part.write(&[6]).unwrap();
     let sum = crate::api::hex(&Sha256::digest([1, 2, 3, 4, 5, 6]));
     assert_eq!(part.sum(), Some(sum));
     part.finish().unwrap();
     assert_eq!(fs::read(&path).unwrap()[3..11], [9, 1, 2, 3, 4, 5, 6, 9]);
-    assert!(claim().is_complete());
+    assert!(acquire().is_complete());
 
     let refused = |image: &[u8]| {
-        let mut part = claim();
+        let mut part = acquire();
         part.begin(tag(), None).unwrap();
         let written = part.write(image).and_then(|()| part.finish());
         part.save_unsaved().unwrap();
         assert!(
-            claim().bytes() == 0 || image.len() > 4,
+            acquire().bytes() == 0 || image.len() > 4,
             "nothing is on the device"
         );
         (

@@ -8,7 +8,7 @@ fn no_more(command: &str, _: &Value) -> Result<Value, &'static str> {
 }
 
 #[tokio::test]
-async fn b03_a_refused_cpu_is_tried_once_and_told() {
+async fn b03_rejected_cpu_is_tried_once_and_reported() {
     let mut rig = rig(desired(2)).await;
     rig.peer.answer(places).await;
     rig.peer.answer(no_more).await;
@@ -150,7 +150,7 @@ impl Keeper {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_without_end() {
+async fn cpu_retained_by_the_guest_is_reported_and_unplug_is_retried_after_a_delay() {
     let mut keeper = Keeper::new().await;
     let reported = keeper.play().await;
     assert!(
@@ -179,7 +179,7 @@ async fn a_cpu_that_the_guest_keeps_is_told_with_what_it_says_and_not_asked_for_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_has_booted_anew_is_asked_again_for_what_it_has_kept_before() {
+async fn cpu_unplug_is_requested_again_after_a_reboot() {
     let mut keeper = Keeper::new().await;
     keeper.play().await;
     keeper.refuse().await;

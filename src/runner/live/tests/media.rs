@@ -132,7 +132,7 @@ async fn b05_a_change_that_qemu_has_not_answered_is_followed_by_another_one() {
 }
 
 #[tokio::test]
-async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_comes() {
+async fn b05_unavailable_image_leaves_the_drive_unchanged_until_it_is_available() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let a = image(&rig, "a.iso");
     rig.wishes
@@ -153,7 +153,7 @@ async fn b05_an_image_that_cannot_be_had_leaves_the_drive_as_it_is_until_it_come
 }
 
 #[tokio::test]
-async fn a_repository_that_does_not_answer_delays_nothing_else() {
+async fn unresponsive_image_repository_does_not_delay_other_changes() {
     let (answer, answers) = std::sync::mpsc::channel::<()>();
     let answers = std::sync::Mutex::new(answers);
     let begun = Arc::new(tokio::sync::Notify::new());
@@ -214,7 +214,7 @@ async fn a_repository_that_does_not_answer_delays_nothing_else() {
 }
 
 #[tokio::test]
-async fn b05_a_drive_that_the_guest_holds_is_changed_when_the_guest_lets_it_go() {
+async fn b05_drive_locked_by_the_guest_is_changed_after_its_release() {
     let (mut rig, mut drive) = (rig(desired(1)).await, FakeDrive::default());
     let (a, b) = (image(&rig, "a.iso"), image(&rig, "b.iso"));
     rig.wishes

@@ -31,7 +31,7 @@ async fn play(rig: &mut Rig, refused: &str) -> Vec<(String, Value)> {
 }
 
 #[tokio::test]
-async fn an_old_password_does_not_get_the_time_of_one_that_was_refused() {
+async fn rejected_password_does_not_change_the_expiry_of_the_old_password() {
     let mut first = desired(1);
     first.password = password("old", Some("+60"));
     let mut rig = rig(first).await;
@@ -71,7 +71,7 @@ async fn reported(rig: &mut Rig, refused: &str) -> Vec<Progress> {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
+async fn password_problem_is_reported_until_it_is_fixed() {
     let mut rig = rig(desired(1)).await;
     assert_eq!(reported(&mut rig, "").await, []);
     let mut after = async |wanted: Option<DisplayPassword>, refused: &str| {
@@ -114,7 +114,7 @@ async fn what_is_wrong_with_a_password_is_told_until_it_is_mended() {
 }
 
 #[tokio::test]
-async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
+async fn new_password_with_rejected_expiry_admits_no_client() {
     let mut rig = rig(desired(1)).await;
     play(&mut rig, "").await;
     rig.wishes
@@ -150,7 +150,7 @@ async fn a_new_password_whose_end_qemu_refuses_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn a_password_whose_end_cannot_be_used_is_not_set() {
+async fn password_with_invalid_expiry_is_not_set() {
     for expiry in [
         "tomorrow",
         "2030-01-01",

@@ -271,7 +271,7 @@ const REFERENCES: [(&str, &[&str]); 11] = [
 ];
 
 #[test]
-fn what_an_option_names_is_there_once_and_is_used() {
+fn referenced_identifiers_are_defined_once_and_used() {
     for (choice, lines) in MACHINES.iter() {
         let identity = |line: &Line| {
             let of_text = || line.name.split_once(" id=").map(|(_, id)| id.to_owned());

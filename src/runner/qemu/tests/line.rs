@@ -133,7 +133,7 @@ pub fn lines(arguments: &[String]) -> Vec<Line> {
 }
 
 #[test]
-fn a_line_is_told_by_its_kind_and_its_identity() {
+fn line_is_identified_by_its_option_and_identifier() {
     let arguments = [
         "-S",
         "-device",

@@ -94,7 +94,7 @@ fn condition(what: &str, tried: &[(&Choice, bool)]) -> String {
     for count in 0..=MOST {
         for options in subsets(OPTIONS.len(), count) {
             if decide(&options, tried) {
-                return told_by(&options, tried).unwrap_or_else(|| panic!("{what}: never"));
+                return condition_text(&options, tried).unwrap_or_else(|| panic!("{what}: never"));
             }
         }
     }
@@ -127,7 +127,7 @@ fn decide(options: &[usize], tried: &[(&Choice, bool)]) -> bool {
 }
 
 /// None if it holds nowhere.
-fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
+fn condition_text(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
     let Some((first, rest)) = options.split_first() else {
         return tried
             .first()
@@ -142,7 +142,7 @@ fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
             .copied()
             .filter(|(choice, _)| choice[*first] == n)
             .collect();
-        let Some(when) = told_by(rest, &with) else {
+        let Some(when) = condition_text(rest, &with) else {
             continue;
         };
         match groups.iter_mut().find(|(known, _)| *known == when) {
@@ -174,7 +174,7 @@ fn told_by(options: &[usize], tried: &[(&Choice, bool)]) -> Option<String> {
 }
 
 #[test]
-fn a_condition_names_what_decides_and_nothing_else() {
+fn condition_names_only_the_deciding_options() {
     let choices = crate::runner::qemu::tests::options::choices(1000);
     let when = |holds: fn(&Choice) -> bool| {
         condition(

@@ -20,7 +20,7 @@ async fn rig() -> Rig {
 }
 
 #[tokio::test]
-async fn answers_find_their_commands_whatever_comes_between() {
+async fn replies_are_matched_to_commands_despite_interleaved_messages() {
     let Rig {
         mut peer,
         client,
@@ -61,7 +61,7 @@ async fn answers_find_their_commands_whatever_comes_between() {
 }
 
 #[tokio::test]
-async fn b17_a_connection_that_ends_fails_what_waits_and_what_comes() {
+async fn b17_closed_connection_fails_pending_and_later_commands() {
     let Rig {
         mut peer,
         client,
@@ -113,7 +113,7 @@ async fn nonsense_ends_the_connection_and_not_the_program() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
+async fn duplicate_or_late_reply_is_discarded() {
     let Rig {
         mut peer,
         client,
@@ -150,7 +150,7 @@ async fn an_answer_that_comes_twice_or_too_late_is_nobodys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_whose_caller_has_given_up_is_not_given_any_more() {
+async fn command_of_a_cancelled_caller_is_not_sent() {
     let (ours, qemus) = UnixStream::pair().unwrap();
     let (sender, _signals) = mpsc::unbounded_channel();
     let (client, task) = connect(ours, sender);

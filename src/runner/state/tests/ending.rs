@@ -50,7 +50,7 @@ fn requests_to_end_hurry_and_do_not_kill() {
 }
 
 #[test]
-fn who_switches_the_power_off_waits_for_no_guest_and_ten_seconds_for_qemu() {
+fn power_off_skips_the_guest_and_kills_qemu_after_ten_seconds() {
     let off = |second: u64| vec![(second, Event::PowerOff)];
     let ways = |second: u64, from: usize| {
         [
@@ -126,7 +126,7 @@ fn a_qemu_has_two_seconds_after_sigterm_however_little_time_is_left() {
 }
 
 #[test]
-fn a_qemu_that_does_not_end_when_it_is_killed_is_told_and_not_waited_for() {
+fn unkillable_qemu_is_reported_and_does_not_block_the_exit() {
     let (state, _) = play(&[booted(), vec![(100, Event::Stop)]].concat());
     let (state, later) = wait(state);
     assert_eq!(

@@ -309,7 +309,7 @@ fn sha256(body: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn instance_of_ec2_ends_with_its_pod_and_nothing_else_does() {
+async fn ec2_instance_is_terminated_with_its_pod_and_others_remain() {
     let mut cloud = Cloud::start("aws-life").await;
     let keys = cloud.user("controller", &ACTIONS).await;
     cloud.enforce().await;

@@ -17,7 +17,7 @@ const CLAIMS: &[Claim] = &[
     (
         "operator, one for each namespace",
         Ok(&[
-            "what_is_granted_is_used_and_nothing_else_is_asked_for",
+            "granted_permissions_are_exactly_the_requested_permissions",
             "the_part_of_a_namespace_has_nothing_of_the_cluster",
             "two_operators_with_vms_of_the_same_name_leave_each_other_alone",
         ]),
@@ -25,7 +25,7 @@ const CLAIMS: &[Claim] = &[
     (
         "runner, one for each VM",
         Ok(&[
-            "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
+            "runner_can_write_only_the_status_of_its_own_report",
             "the_policy_for_reports_holds_also_where_a_role_gives_too_much",
         ]),
     ),
@@ -52,7 +52,7 @@ const CLAIMS: &[Claim] = &[
     (
         "controller of PeerPods, one for each cluster",
         Ok(&[
-            "instance_of_ec2_ends_with_its_pod_and_nothing_else_does",
+            "ec2_instance_is_terminated_with_its_pod_and_others_remain",
             "credentials_and_permissions_of_ec2_are_used_as_soon_as_they_are_corrected",
             "p16_only_an_instance_of_this_cluster_that_nothing_names_is_an_orphan",
             "objects_of_the_adaptor_name_no_file_and_no_service",
@@ -64,7 +64,7 @@ const CLAIMS: &[Claim] = &[
         "controller of SIPClusters, one for each namespace",
         Ok(&[
             "every_fault_at_every_call_of_sip_clusters_leads_to_the_same_end",
-            "s23_password_of_a_bmc_is_in_the_secret_of_an_entry_with_bmc_and_nowhere_else",
+            "s23_bmc_password_is_stored_only_in_the_secret",
             "permissions_of_the_controller_are_those_that_it_uses",
         ]),
     ),
@@ -100,12 +100,12 @@ const CLAIMS: &[Claim] = &[
     ),
     (
         "QEMU starts no program",
-        Ok(&["nobody_has_a_privilege_and_qemu_is_confined"]),
+        Ok(&["no_process_has_privileges_and_qemu_is_confined"]),
     ),
     (
         "If the node's kernel has Landlock",
         Ok(&[
-            "neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone",
+            "qemu_and_tpm_cannot_open_private_files_of_the_runner",
             "a_runner_does_not_follow_its_configuration_out_of_its_folder",
         ]),
     ),
@@ -113,7 +113,7 @@ const CLAIMS: &[Claim] = &[
         "At most one QEMU of a node",
         Ok(&[
             "a_second_machine_on_the_same_device_is_refused",
-            "a_machine_whose_runner_is_killed_ends_too_and_nobody_has_its_disk_before",
+            "qemu_of_a_killed_runner_exits_before_its_disk_is_used_again",
         ]),
     ),
     (
@@ -127,7 +127,7 @@ const CLAIMS: &[Claim] = &[
     (
         "No log, command line, event",
         Ok(&[
-            "a_display_has_its_password_and_nobody_reads_it",
+            "display_password_is_set_and_appears_in_no_log_or_argument",
             "no_password_gets_into_another_object",
             "serial_console_begins_with_the_last_output_and_a_password_of_the_display_is_valid_once",
         ]),
@@ -147,7 +147,7 @@ const CLAIMS: &[Claim] = &[
     (
         "write the report of its own pod",
         Ok(&[
-            "a_runner_writes_the_status_of_its_own_report_and_nothing_else",
+            "runner_can_write_only_the_status_of_its_own_report",
             "a_report_has_at_most_10_kib_and_each_of_its_fields_is_limited",
         ]),
     ),
@@ -162,7 +162,7 @@ const CLAIMS: &[Claim] = &[
     (
         "read and write its own disks",
         Ok(&[
-            "neither_qemu_nor_the_tpm_can_open_what_is_the_runners_alone",
+            "qemu_and_tpm_cannot_open_private_files_of_the_runner",
             "no_vm_gets_a_pod_that_is_not_restricted",
         ]),
     ),
@@ -257,15 +257,13 @@ const CLAIMS: &[Claim] = &[
     ),
     (
         "the setting `deviceAccess",
-        Ok(&[
-            "where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured",
-        ]),
+        Ok(&["vm_with_root_owned_device_reports_the_setting_and_runs_as_root_if_configured"]),
     ),
     (
         "the setting `accelerator.privileged`",
         Ok(&[
-            "where_devices_belong_to_root_a_vm_says_what_to_set_and_runs_as_root_and_privileged_if_configured",
-            "a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it",
+            "vm_with_root_owned_device_reports_the_setting_and_runs_as_root_if_configured",
+            "privileged_pod_needs_no_device_resource_and_is_created_only_if_needed",
         ]),
     ),
     (
@@ -288,7 +286,7 @@ const CLAIMS: &[Claim] = &[
     ),
     (
         "**`accelerator.privileged`**",
-        Ok(&["nobody_has_a_privilege_and_qemu_is_confined"]),
+        Ok(&["no_process_has_privileges_and_qemu_is_confined"]),
     ),
     (
         "**An image of the Java VM-Operator's runner**",
@@ -339,7 +337,7 @@ const CLAIMS: &[Claim] = &[
     ),
     (
         "The author of a VM can send",
-        Ok(&["nobody_is_sent_where_the_given_url_could_not_lead"]),
+        Ok(&["redirect_to_a_disallowed_url_is_rejected"]),
     ),
     (
         "The password of a proxy",
@@ -353,8 +351,8 @@ const CLAIMS: &[Claim] = &[
     (
         "A URL with a user and a password",
         Ok(&[
-            "a_password_in_a_url_is_refused_and_no_secret_is_told",
-            "what_may_be_secret_in_a_url_is_told_nowhere",
+            "url_with_password_is_rejected_and_no_secret_is_printed",
+            "secret_part_of_a_url_is_never_published",
         ]),
     ),
     ("Defects of the kernel", Err(NOT_OURS)),

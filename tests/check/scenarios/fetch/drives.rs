@@ -81,7 +81,7 @@ async fn the_old_medium_stays_until_the_new_one_is_there() {
 }
 
 #[tokio::test]
-async fn a_machine_that_is_started_anew_does_not_get_another_machines_medium() {
+async fn restarted_machine_with_changed_image_does_not_get_the_old_image() {
     let world = downloaded(has_besides(URL)).await;
     world.edit(|machine| machine["disks"][1]["cdrom"]["image"] = OTHER.into());
     world.settle().await;
@@ -92,8 +92,7 @@ async fn a_machine_that_is_started_anew_does_not_get_another_machines_medium() {
 }
 
 #[tokio::test]
-async fn a_medium_of_a_path_stays_too_and_without_its_record_an_image_is_fetched_anew_and_stays_meanwhile()
- {
+async fn path_image_is_retained_and_unrecorded_image_is_fetched_again() {
     let world = World::new(has_besides("a.iso"));
     world.settle().await;
     world.run();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn a_fetch_pod_that_is_refused_is_explained_and_keeps_nobody_from_running() {
+async fn rejected_fetch_pod_is_explained_and_does_not_block_the_vm() {
     let world = World::new(has_besides(URL));
     let quota = "pods \"vmop-fetch-1\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
     world.api.reject_creation(Some(("vmop-fetch", 403, quota)));
@@ -47,7 +47,7 @@ async fn a_fetch_pod_that_does_not_start_says_why() {
 }
 
 #[tokio::test]
-async fn a_fetch_that_nobody_wants_any_more_is_removed_and_no_other() {
+async fn only_unneeded_fetch_pods_are_removed() {
     let world = begun(boots_from(URL)).await;
     fetch_runs(&world, URL, "");
     let vms = |world: &World| vec![Arc::new(world.vm())];

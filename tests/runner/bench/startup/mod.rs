@@ -14,7 +14,7 @@ type Steps = Vec<(&'static str, Vec<f64>)>;
 use support::provenance;
 
 #[test]
-fn where_the_time_of_a_start_goes() {
+fn startup_time_is_printed_by_step() {
     let starts =
         std::env::var("STARTS").map_or(20, |text| text.parse().expect("STARTS is a number"));
     print_steps("operator", operator::starts(starts));

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_read_as_it_is_printed() {
+    fn printed_case_can_be_parsed() {
         for faults in [
             vec![("EVENT pods#1".to_owned(), Fault::Twice)],
             vec![

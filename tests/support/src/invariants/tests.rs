@@ -176,7 +176,7 @@ fn status_entry(revision: u64, running: bool, cpus: u64, reason: &str) -> Entry 
 }
 
 #[test]
-fn a_status_that_is_written_says_of_no_dead_vm_that_it_runs() {
+fn status_that_reports_a_dead_vm_as_running_is_a_violation() {
     let failed = || {
         vec![
             status_entry(5, true, 1, "Running"),
@@ -206,7 +206,7 @@ fn a_status_that_is_written_says_of_no_dead_vm_that_it_runs() {
 }
 
 #[test]
-fn no_pod_is_made_before_what_the_last_one_told_is_taken_back() {
+fn new_pod_before_reset_of_the_stale_status_is_a_violation() {
     let [dead, next] = [
         deleted(pod(6, "pod-1", "Running", "vm-1")),
         pod(8, "pod-2", "Pending", "vm-1"),
@@ -242,7 +242,7 @@ fn no_pod_is_made_before_what_the_last_one_told_is_taken_back() {
 }
 
 #[test]
-fn at_the_end_a_dead_vm_is_told_to_be_dead_and_everything_is_told_of_the_newest_generation() {
+fn final_status_that_is_stale_or_reports_a_dead_vm_as_running_is_a_violation() {
     let dead = |vm: Entry| final_violations(&[vm, deleted(pod(6, "pod-1", "Running", "vm-1"))]);
     assert_eq!(dead(status_entry(5, false, 0, "Stopped")), [""; 0]);
     assert_eq!(

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vm_operator::controllers::pool;
-use vm_operator::controllers::pool::context::Context;
+use vm_operator::controllers::pool::context::PoolController;
 use vm_operator::controllers::pool::orphans::Orphans;
 use vm_operator::k8s::controller;
 use vm_operator::k8s::tasks::Tasks;
@@ -38,7 +38,7 @@ pub const WAITS: &str = "example.org/waits";
 
 fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     let cluster = enumeration::cluster(layer, namespace, timings, pool::MANAGER);
-    let ctx = Arc::new(Context::new(cluster, namespace.to_owned()));
+    let ctx = Arc::new(PoolController::new(cluster, namespace.to_owned()));
     let orphans = Orphans::new(&ctx);
     let mut tasks = Tasks::default();
     let watched = pool::watch(&ctx, &mut tasks);

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vm_operator::controllers::vm;
-use vm_operator::controllers::vm::context::Context;
+use vm_operator::controllers::vm::context::VmController;
 use vm_operator::k8s::controller;
 use vm_operator::k8s::registry::Stored;
 use vm_operator::k8s::tasks::Tasks;
@@ -78,7 +78,7 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
         annotations: BTreeMap::new(),
     };
     let cluster = enumeration::cluster(layer, namespace, timings, vm::MANAGER);
-    let mut ctx = Context::new(cluster, namespace.to_owned(), settings);
+    let mut ctx = VmController::new(cluster, namespace.to_owned(), settings);
     ctx.random_password = || "secret".to_owned();
     let ctx = Arc::new(ctx);
     let task = tokio::spawn(operate(ctx.clone(), std::future::pending()));
@@ -91,7 +91,7 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
 }
 
 /// Runs the controller of VMs until `stop` is complete. It starts after the first lists of all children.
-pub async fn operate(ctx: Arc<Context>, stop: impl Future<Output = ()> + Send + 'static) {
+pub async fn operate(ctx: Arc<VmController>, stop: impl Future<Output = ()> + Send + 'static) {
     let mut tasks = Tasks::default();
     let changes = vm::watch(&ctx, &mut tasks);
     children_listed(&ctx).await;
@@ -103,7 +103,7 @@ pub async fn operate(ctx: Arc<Context>, stop: impl Future<Output = ()> + Send + 
 }
 
 /// Returns when all children are listed.
-pub async fn children_listed(ctx: &Context) {
+pub async fn children_listed(ctx: &VmController) {
     let caches = &ctx.caches;
     futures::join!(
         caches.pods.ready(),

@@ -13,7 +13,7 @@ fn ending(mut observed: Observed, seconds_past_due: i64) -> Observed {
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() {
+fn unreachable_node_is_reported_with_the_out_of_service_taint() {
     let mut observed = running(lost());
     Arc::make_mut(&mut observed.vm)
         .status
@@ -47,7 +47,7 @@ fn a_node_that_does_not_answer_is_told_with_the_way_out_and_nothing_is_forced() 
 }
 
 #[test]
-fn a_pod_that_does_not_end_in_its_time_is_explained_whatever_is_wanted() {
+fn overdue_termination_is_explained_for_every_desired_state() {
     let taint =
         json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]);
     for state in ["Running", "Stopped"] {

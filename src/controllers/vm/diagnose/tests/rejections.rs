@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_refusal_says_what_refuses() {
+fn rejection_reason_identifies_quota_or_policy() {
     let refused = |code: u16, message: &str| {
         let status =
             json!({"status": "Failure", "code": code, "message": message, "reason": "Forbidden"});

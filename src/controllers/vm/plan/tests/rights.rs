@@ -39,7 +39,7 @@ fn a_tap_needs_the_nodes_network_and_its_device_and_other_vms_need_nothing() {
 }
 
 #[test]
-fn a_privileged_pod_needs_no_resource_and_is_made_only_where_there_is_a_use_for_it() {
+fn privileged_pod_needs_no_device_resource_and_is_created_only_if_needed() {
     let of = |policy| {
         let accelerator = settings::Accelerator {
             policy,

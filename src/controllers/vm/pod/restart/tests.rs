@@ -132,7 +132,7 @@ fn verdict(
 
 proptest! {
     #[test]
-    fn nothing_but_the_user_makes_a_restart_look_necessary(
+    fn only_changes_by_the_user_require_a_restart(
         parts in subsequence(spec_parts(), 0..=spec_parts().len()),
         before in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
         after in subsequence(SETTINGS.to_vec(), 0..=SETTINGS.len()),
@@ -221,7 +221,7 @@ fn short_form_of_the_hashes_has_the_same_meaning() {
 }
 
 #[test]
-fn a_count_that_begins_asks_for_nothing_and_is_told_as_it_is() {
+fn restart_request_of_zero_is_recorded_without_a_restart() {
     let base: VirtualMachine = serde_json::from_value(running(&[])).unwrap();
     let pod = seen(&pod_of(&base, &Reconciler::default()));
     let counted = |request: u8| {

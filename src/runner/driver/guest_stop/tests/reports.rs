@@ -12,7 +12,7 @@ fn reported(rig: &Rig, type_: &str) -> (bool, &'static str) {
 }
 
 #[tokio::test]
-async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
+async fn lost_qmp_connection_is_reported_while_the_guest_continues() {
     let mut rig = rig().await;
     let (other, _) = UnixStream::pair().unwrap();
     drop(std::mem::replace(&mut rig.peer, Peer::of(other)));
@@ -36,7 +36,7 @@ async fn a_guest_goes_on_without_its_monitor_and_that_is_told() {
 }
 
 #[tokio::test]
-async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_anew() {
+async fn reported_disk_error_is_cleared_at_guest_reset() {
     let mut rig = rig().await;
     let error = json!({"node-name": "drive-0-host-resource", "operation": "write", "action": "report",
         "nospace": false, "reason": "Input/output error"});
@@ -54,7 +54,7 @@ async fn an_error_that_a_disk_has_given_the_guest_is_forgotten_when_it_boots_ane
 }
 
 #[tokio::test]
-async fn what_the_guests_agent_has_told_goes_with_it() {
+async fn guest_agent_data_is_cleared_when_the_agent_disconnects() {
     let mut rig = rig().await;
     rig.driver.step(Event::AgentChannel(true));
     rig.driver.task_finished(TaskResult::Osinfo(
@@ -80,7 +80,7 @@ async fn what_the_guests_agent_has_told_goes_with_it() {
 }
 
 #[tokio::test]
-async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
+async fn changed_key_that_needs_a_restart_is_reported_until_it_is_reverted() {
     let mut rig = rig().await;
     let mut reported = |keys: &str| {
         let text = format!(
@@ -117,9 +117,9 @@ async fn what_only_a_start_takes_is_told_by_name_until_it_is_as_it_was() {
         "the runner follows these keys or does not read them"
     );
     let invalid = reported(r#""logLevel": "loud","#);
-    let is_told = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
+    let names_the_level = |why: &String| why.contains("logLevel: \"loud\" is not allowed");
     assert!(
-        matches!(&invalid, Some(ConfigProblem::Invalid(why)) if is_told(why)),
+        matches!(&invalid, Some(ConfigProblem::Invalid(why)) if names_the_level(why)),
         "{invalid:?}"
     );
     assert_eq!(reported(""), None);

@@ -28,7 +28,7 @@ async fn a_qemu_that_crashes_takes_its_tpm_along_whichever_is_reaped_first() {
 }
 
 #[tokio::test]
-async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
+async fn tpm_exit_before_the_guest_runs_is_reported_after_the_start() {
     let mut rig = starting().await;
     let tpm = rig.take_tpm("killed");
     rig.driver.handle_exits(&[(tpm, -9)]).await;
@@ -44,7 +44,7 @@ async fn a_tpm_that_ends_before_the_guest_runs_is_told_when_it_does() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
+async fn failed_start_is_reported_with_the_tpm_error_output() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
     rig.driver.qemu.signal(Signal::KILL);
@@ -59,7 +59,7 @@ async fn a_start_that_fails_for_its_tpm_is_told_with_the_tpms_words() {
 }
 
 #[tokio::test]
-async fn a_start_that_its_deadline_ends_has_the_tpms_words_too() {
+async fn start_timeout_message_contains_the_tpm_output() {
     let mut rig = starting().await;
     let (tpm, qemu) = (rig.take_tpm("libtpms: bad magic"), rig.qemu());
     rig.driver

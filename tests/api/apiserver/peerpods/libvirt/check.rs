@@ -7,7 +7,7 @@ use vm_operator::api::peerpod::names;
 use vm_operator::settings::peerpod::PeerPodSettings;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn check_prints_the_host_of_libvirt_or_what_prevents_the_access() {
+async fn check_prints_the_libvirt_host_or_the_access_error() {
     let host = Host::start("libvirt-check").await;
     let ssh = SshServer::start(&host).await;
     let controller = host.controller(PeerPodSettings::default(), instant).await;
