@@ -266,7 +266,7 @@ async fn report_of_a_start_with_the_version_of_the_vm_replaces_the_live_read() {
     let status = request("PATCH", VMS, "vm/status");
     let look = reconcile(Arc::new(outdated), &world.ctx).await.unwrap();
     assert_eq!(look, Outcome::Recheck(Duration::from_secs(1)));
-    assert_eq!(world.api.requests(), [status.clone()]);
+    assert_eq!(world.api.requests(), std::slice::from_ref(&status));
     world.edit(|machine| machine["state"] = "Running".into());
     // The creation of the pod fails: the start is not reported again.
     // Before it, there are the status, its event and the ConfigMap.
