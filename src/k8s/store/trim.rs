@@ -90,6 +90,7 @@ pub fn key_and_versions<'de, D: Deserializer<'de>>(
         uid: read.uid,
         resource_version: read.resource_version,
         generation: read.generation,
+        creation_timestamp: read.creation_timestamp,
         deletion_timestamp: read.deletion_timestamp,
         ..ObjectMeta::default()
     })

@@ -267,14 +267,14 @@ pub const CUSTOM: &[Call] = &[
         r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VirtualMachine","status":{"observedGeneration":2,"conditions":[{"type":"Ready","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#,
     ),
     (
-        "MERGE",
-        "vms/vm/status?fieldManager=o",
-        r#"{"status":{"ram":null,"cpus":1,"conditions":[{"type":"Running","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"},{"type":"Ready","status":"False","reason":"S","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#,
-    ),
-    (
         "APPLY",
         "vms/vm/status?fieldManager=o&force=true",
         r#"{"apiVersion":"vmoperator.jdrupes.org/v1","kind":"VirtualMachine","status":{"conditions":[]}}"#,
+    ),
+    (
+        "MERGE",
+        "vms/vm/status?fieldManager=o",
+        r#"{"status":{"ram":null,"cpus":1,"conditions":[{"type":"Running","status":"True","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"},{"type":"Ready","status":"False","reason":"S","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#,
     ),
     ("STRATEGIC", "vms/vm?fieldManager=n", r#"{"spec":{}}"#),
     (
