@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use vm_operator::api::runner::metrics;
 use vm_operator::controllers::vm::objects;
 use vm_operator::controllers::vm::plan::plan;
+use vm_operator::operator::sets::SETS;
 use vm_operator::settings::Reconciler;
 
 const DASHBOARDS: [&str; 3] = ["dashboard.json", "vms.json", "vm.json"];
@@ -121,6 +122,27 @@ fn the_pods_of_vms_are_scraped_at_their_port() {
 fn samples_cannot_replace_the_labels_of_their_target() {
     for monitor in monitors() {
         assert!(endpoint(&monitor)["honorLabels"].is_null(), "{monitor}");
+    }
+}
+
+#[test]
+fn targets_have_the_name_of_their_deployment() {
+    let label = json!({
+        "sourceLabels": ["__meta_kubernetes_pod_label_app_kubernetes_io_name"],
+        "targetLabel": "deployment",
+    });
+    for set in SETS {
+        let mut monitors = monitors().into_iter();
+        let monitor = monitors.find(|monitor| monitor["metadata"]["name"] == set.name);
+        let monitor = monitor.unwrap_or_else(|| panic!("no PodMonitor of {}", set.name));
+        let selected = &monitor["spec"]["selector"]["matchLabels"];
+        assert_eq!(selected["app.kubernetes.io/name"], set.name);
+        let endpoint = endpoint(&monitor);
+        let relabelings = endpoint["relabelings"].as_array();
+        assert!(
+            relabelings.is_some_and(|all| all.contains(&label)),
+            "{monitor}"
+        );
     }
 }
 

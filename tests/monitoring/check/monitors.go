@@ -102,6 +102,7 @@ func (m monitor) scrapeConfig(address, path, pod string, vm target) map[string]a
 		"pod":                             pod,
 		"__meta_kubernetes_pod_node_name": vm.node,
 		"__meta_kubernetes_pod_label_app_kubernetes_io_instance": vm.vm,
+		"__meta_kubernetes_pod_label_app_kubernetes_io_name":     m.Spec.Selector.MatchLabels["app.kubernetes.io/name"],
 	}
 	return map[string]any{
 		"job_name":               vm.namespace + "/" + m.Metadata.Name,

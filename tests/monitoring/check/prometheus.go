@@ -197,6 +197,7 @@ func (p *prometheusServer) checkLabels(vm target) []string {
 	expect(`{__name__=~".+", exported_namespace!=""}`, 0)
 	expect(`{__name__=~".+", exported_name!=""}`, 0)
 	expect(`vm_operator_leader`, 2)
+	expect(`vm_operator_leader{deployment="vm-operator"}`, 2)
 	expect(`vm_operator_vm_info{namespace="`+own+`", pod="vm-operator-2"}`, 1)
 	expect(`kubevirt_vmi_memory_domain_bytes{name="taken-over", node="`+vm.node+`"}`, 1)
 	expect(`kubevirt_vmi_memory_domain_bytes{name="victim"}`, 0)
