@@ -108,7 +108,9 @@ def manifests(dist, registry, version):
     for name in ("monitoring", "monitoring-kube-prometheus-stack", "monitoring-kube-prometheus"):
         kinds = {it["kind"] for it in documents(dist / f"{name}.yaml")}
         assert {"ConfigMap", "PodMonitor", "PrometheusRule"} <= kinds <= {"ConfigMap", "PodMonitor", "PrometheusRule", "Role", "RoleBinding"}, kinds
-    assert [it["job_name"] for it in documents(dist / "prometheus-scrape.yaml")[0]["scrape_configs"]] == ["vm-operator", "vm-runner"]
+    monitors = [it["metadata"]["name"] for it in of_kind(documents(dist / "monitoring.yaml"), "PodMonitor")]
+    jobs = [it["job_name"] for it in documents(dist / "prometheus-scrape.yaml")[0]["scrape_configs"]]
+    assert sorted(jobs) == sorted(monitors), jobs
     assert [list(it) for it in documents(dist / "prometheus-rules.yaml")] == [["groups"]]
     for file in dist.glob("*.yaml"):
         assert "localhost/" not in file.read_text(), file

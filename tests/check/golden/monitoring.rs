@@ -1,4 +1,4 @@
-//! The metrics in the dashboards and the alert rules exist, and each alert has a runbook.
+//! The metrics in the dashboards and the alert rules exist, and each alert has a runbook. The scrape configuration equals the PodMonitors.
 
 use super::{json_of, root, sample_metrics, vm_of};
 use serde_json::{Value, json};
@@ -142,6 +142,70 @@ fn targets_have_the_name_of_their_deployment() {
         assert!(
             relabelings.is_some_and(|all| all.contains(&label)),
             "{monitor}"
+        );
+    }
+}
+
+/// Relabelings of a PodMonitor, with the names of fields that Prometheus uses.
+fn in_scrape_configuration(relabelings: &Value) -> Vec<Value> {
+    let relabelings = relabelings.as_array().into_iter().flatten();
+    let renamed = relabelings.map(|one| {
+        let fields = one.as_object().unwrap().iter().map(|(name, value)| {
+            let name = match name.as_str() {
+                "sourceLabels" => "source_labels",
+                "targetLabel" => "target_label",
+                other => other,
+            };
+            (name.to_owned(), value.clone())
+        });
+        Value::Object(fields.collect())
+    });
+    renamed.collect()
+}
+
+#[test]
+fn scrape_configuration_has_an_equal_job_for_each_monitor() {
+    let file = root().join("deploy/monitoring/prometheus.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let configuration: Value = serde_saphyr::from_str(&text).unwrap();
+    let jobs = configuration["scrape_configs"].as_array().unwrap();
+    let monitors = monitors();
+    assert_eq!(jobs.len(), monitors.len());
+    for monitor in monitors {
+        let mut named = jobs
+            .iter()
+            .filter(|job| job["job_name"] == monitor["metadata"]["name"]);
+        let job = named.next().unwrap_or_else(|| panic!("no job: {monitor}"));
+        let endpoint = endpoint(&monitor);
+        assert_eq!(job["scrape_interval"], endpoint["interval"]);
+        assert_eq!(job["sample_limit"], monitor["spec"]["sampleLimit"]);
+
+        let pods = &job["kubernetes_sd_configs"][0]["selectors"][0];
+        let selected = pods["label"].as_str().unwrap().split(',');
+        let selected: BTreeSet<_> = selected.map(str::to_owned).collect();
+        let labels = monitor["spec"]["selector"]["matchLabels"]
+            .as_object()
+            .unwrap();
+        let labels: BTreeSet<_> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap()))
+            .collect();
+        assert_eq!(selected, labels);
+
+        let relabelings = job["relabel_configs"].as_array().unwrap();
+        let port = json!({
+            "action": "keep",
+            "source_labels": ["__meta_kubernetes_pod_container_port_name"],
+            "regex": endpoint["port"],
+        });
+        assert!(relabelings.contains(&port), "{job}");
+        for one in in_scrape_configuration(&endpoint["relabelings"]) {
+            assert!(relabelings.contains(&one), "{one} is missing: {job}");
+        }
+        let metrics = job["metric_relabel_configs"].as_array();
+        assert_eq!(
+            metrics.cloned().unwrap_or_default(),
+            in_scrape_configuration(&endpoint["metricRelabelings"])
         );
     }
 }
