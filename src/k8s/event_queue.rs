@@ -80,7 +80,9 @@ impl PendingEvent {
     async fn publish(&self) {
         let namespace = self.event.metadata.namespace.as_deref();
         let events = Api::<Event>::namespaced(self.client.clone(), namespace.unwrap_or("default"));
-        let object = self.event.metadata.name.as_deref().unwrap_or_default();
+        let regarding = self.event.regarding.as_ref();
+        let object = regarding.and_then(|it| it.name.as_deref());
+        let object = object.unwrap_or_default();
         let reason = self.event.reason.as_deref().unwrap_or_default();
         let parameters = PostParams::default();
         let published = events.create(&parameters, &self.event);

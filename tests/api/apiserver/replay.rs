@@ -5,9 +5,10 @@ use crate::apiserver::world::{World, eventually};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use std::collections::BTreeMap;
-use support::replay::{Replay, Version, Write, Writes, vm_name};
+use support::replay::{Replay, Write, Writes, vm_name};
 use vm_operator::api::conditions::find;
 use vm_operator::api::vm::conditions;
+use vm_operator::k8s::live::Version;
 use vm_operator::settings::Settings;
 
 const VMS: usize = 3;

@@ -12,10 +12,11 @@ use kube::{Client, ResourceExt};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use support::processor;
-use support::replay::{Replay, Version, Write};
+use support::replay::{Replay, Write};
 use vm_operator::api::VirtualMachine;
 use vm_operator::api::conditions::{find, is_true};
 use vm_operator::api::vm::conditions;
+use vm_operator::k8s::live::Version;
 
 /// The time limit until all VMs of a round have a pod and a status.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(300);

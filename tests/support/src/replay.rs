@@ -5,10 +5,12 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response};
 use kube::client::Body;
-use kube::{Client, Error, Resource};
-use serde_json::Value;
+use kube::core::PartialObjectMeta;
+use kube::{Client, Error};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use vm_operator::api::VirtualMachine;
+use vm_operator::k8s::live::Version;
 
 /// The name of a VM. All names have the same length, so that [`vm_in`] finds them.
 #[must_use]
@@ -26,31 +28,12 @@ pub fn vm_in(text: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// UID and resource version of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Version {
-    uid: String,
-    resource_version: String,
-}
-
-impl Version {
-    /// Those of that object.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self {
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-        }
-    }
-
-    fn of_response(body: &[u8]) -> Self {
-        let object: Value = serde_json::from_slice(body).unwrap_or_default();
-        let field = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
-        Self {
-            uid: field("uid").to_owned(),
-            resource_version: field("resourceVersion").to_owned(),
-        }
-    }
+/// The version of the object in a response.
+fn version_in(body: &[u8]) -> Version {
+    let object = serde_json::from_slice::<PartialObjectMeta<VirtualMachine>>(body);
+    object
+        .map(|object| Version::of(&object))
+        .unwrap_or_default()
 }
 
 /// A successful write.
@@ -132,7 +115,7 @@ impl Writes {
         let (parts, body) = response.into_parts();
         let body: Bytes = body.collect_bytes().await?;
         if parts.status.is_success() {
-            write.result = Version::of_response(&body);
+            write.result = version_in(&body);
             if let Some(writes) = self.0.lock().unwrap().as_mut() {
                 writes.push(write);
             }
@@ -179,7 +162,7 @@ impl Replay<'_> {
             let body = response.into_body().collect_bytes().await.unwrap();
             let text = String::from_utf8_lossy(&body);
             assert!(status.is_success(), "{}: {text}", write.kind());
-            let present = Version::of_response(&body);
+            let present = version_in(&body);
             add_replacements(&mut replacements, write.result.clone(), present);
         }
     }
@@ -187,7 +170,7 @@ impl Replay<'_> {
 
 fn add_replacements(replacements: &mut Vec<(String, String)>, old: Version, new: Version) {
     let field = |version: String| format!("\"resourceVersion\":\"{version}\"");
-    let versions = (field(old.resource_version), field(new.resource_version));
+    let versions = (field(old.version), field(new.version));
     for (old, new) in [(old.uid, new.uid), versions] {
         let is_known = replacements.iter().any(|(known, _)| *known == old);
         if !old.is_empty() && !is_known {

@@ -22,7 +22,7 @@ pub(super) async fn mounted(
     ctx: &VmController,
 ) -> Result<Vec<UsedVolume>, Error> {
     let mut mounted = Vec::new();
-    for claim in objects.disks.iter().chain([&objects.runner_data]) {
+    for claim in objects.claims() {
         let name = claim.name_any();
         let changed = || Error::Changed {
             kind: "PersistentVolumeClaim",

@@ -43,9 +43,9 @@ pub async fn check(
         return Ok(Freshness::Current);
     }
     // A PVC of an outdated spec could not be taken back, and the status with a new PVC needs its UID.
-    let has_claims =
-        objects.is_some_and(|objects| !creates_claim && has_records(objects, observed));
-    if *decision == Decision::Create && has_claims && diagnose::explain(observed).is_none() {
+    let is_start = *decision == Decision::Create && !creates_claim;
+    let has_claims = is_start && objects.is_some_and(|objects| has_records(objects, observed));
+    if has_claims && diagnose::explain(observed).is_none() {
         match report::report_start(observed, ctx).await {
             Ok(true) => return Ok(Freshness::Current),
             Err(error) if error.code() == Some(409) || error.is_absence() => {
@@ -78,15 +78,17 @@ pub async fn check(
 
 /// Whether a PVC of the VM is going to be created.
 fn creates_claim(objects: &Objects, observed: &Observed) -> bool {
-    let mut claims = objects.disks.iter().chain([&objects.runner_data]);
-    claims.any(|claim| !observed.claims.contains_key(&claim.name_any()))
+    objects
+        .claims()
+        .any(|claim| !observed.claims.contains_key(&claim.name_any()))
 }
 
 /// Whether the status records each PVC of the VM.
 fn has_records(objects: &Objects, observed: &Observed) -> bool {
-    let mut claims = objects.disks.iter().chain([&objects.runner_data]);
     let recorded = observed.recorded.iter().map(|it| &it.volume.claim_name);
-    claims.all(|claim| recorded.clone().any(|name| *name == claim.name_any()))
+    objects
+        .claims()
+        .all(|claim| recorded.clone().any(|name| *name == claim.name_any()))
 }
 
 /// Whether the decision creates a pod, or deletes or reconfigures a pod that has not ended.

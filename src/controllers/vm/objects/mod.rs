@@ -53,6 +53,13 @@ pub struct Objects<Stage = Prepared> {
     pub stage: Stage,
 }
 
+impl<Stage> Objects<Stage> {
+    /// The PVCs of the VM: the disks, and the runner's data.
+    pub fn claims(&self) -> impl Iterator<Item = &PersistentVolumeClaim> {
+        self.disks.iter().chain([&self.runner_data])
+    }
+}
+
 /// Builds all objects.
 #[must_use]
 pub fn build(plan: &Plan) -> Objects {

@@ -55,7 +55,7 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<VirtualMachineStatus
     if observed.own_pod().is_some_and(|pod| !pod.has_ended()) {
         return None;
     }
-    let present = status::present(&observed.vm);
+    let present = observed.vm.status.as_ref()?;
     let looks_alive = conditions::INITIAL
         .iter()
         .any(|type_| is_true(&present.conditions, type_))
@@ -66,16 +66,19 @@ pub fn stopped_runner_status(observed: &Observed) -> Option<VirtualMachineStatus
             .or(present.resets)
             .or(present.console_connections)
             .is_some();
-    looks_alive.then(|| VirtualMachineStatus {
-        observed_generation: present.observed_generation,
-        restarts: present.restarts.clone(),
-        observed_restart_request: present.observed_restart_request,
-        guest_shutdown: present.guest_shutdown,
-        console_user: console_user(&present, &[]),
-        assignment: present.assignment.clone(),
-        volumes: present.volumes.clone(),
-        conditions: stopped_conditions(&present.conditions, observed),
-        ..VirtualMachineStatus::default()
+    looks_alive.then(|| {
+        let present = status::present(&observed.vm);
+        VirtualMachineStatus {
+            observed_generation: present.observed_generation,
+            console_user: console_user(&present, &[]),
+            conditions: stopped_conditions(&present.conditions, observed),
+            restarts: present.restarts,
+            observed_restart_request: present.observed_restart_request,
+            guest_shutdown: present.guest_shutdown,
+            assignment: present.assignment,
+            volumes: present.volumes,
+            ..VirtualMachineStatus::default()
+        }
     })
 }
 
