@@ -32,6 +32,7 @@ pub mod pages;
 pub mod processor;
 pub mod provenance;
 pub mod real;
+#[cfg(feature = "operator")]
 pub mod replay;
 pub mod rights;
 pub mod signal;
