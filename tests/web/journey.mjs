@@ -96,6 +96,15 @@ await step("the right password shows the list", async () => {
   await row.waitFor();
 });
 await checkAccess("the first list");
+await step("the list is in German after a change of the language, and in English again, without a reload", async () => {
+  const list = await row.elementHandle();
+  await page.getByLabel("Language", { exact: true }).selectOption("de");
+  await page.getByRole("heading", { level: 1, name: /^(Virtuelle Maschinen|Übersicht)$/ }).waitFor();
+  await page.locator('html[lang="de"]').waitFor({ state: "attached" });
+  await page.getByLabel("Sprache", { exact: true }).selectOption("en");
+  await page.getByRole("heading", { level: 1, name: /^(Virtual machines|Overview)$/ }).waitFor();
+  if (!(await list.evaluate((element) => element.isConnected))) throw new Error("the list is another one");
+});
 if (process.env.SCREEN) {
   const canvas = page.locator(".picture canvas");
   const hasPicture = (element) => {

@@ -9,10 +9,12 @@ import { Details } from "./details";
 import { List } from "./list";
 import { connection, connectNow, startLive, TRIES_BEFORE_BUTTON } from "./live";
 import { Insecure, Login } from "./login";
+import { LanguageSelect } from "./parts";
 import { Overview } from "./table";
 import { ScreenPage } from "./screen";
 import { SerialPage } from "./serial";
-import { announcement, list, lists, listUrl, loadSession, logout, logoutState, phase, place, theme, THEMES, type Theme } from "./state";
+import { theme, THEMES, type Theme } from "./settings";
+import { announcement, list, lists, listUrl, loadSession, logout, logoutState, phase, place } from "./state";
 import { errorText, words } from "./words";
 
 const placeOf = ({ cluster, namespace }: Session) => (cluster ? `${cluster} / ${namespace}` : namespace);
@@ -95,6 +97,7 @@ function Header({ session }: { session: Session }) {
           </option>
         ))}
       </select>
+      <LanguageSelect />
       <button type="button" aria-disabled={busy} onClick={() => void logout()}>
         {busy ? text.logoutBusy : text.logout}
       </button>
@@ -140,10 +143,14 @@ effect(() => {
   document.documentElement.dataset.theme = theme.value;
 });
 effect(() => {
+  document.documentElement.lang = words.language;
+  // It is in the previous language.
+  announcement.value = "";
+});
+effect(() => {
   const now = phase.value;
   document.title = now.is === "loggedIn" ? titleOf(now.session) : words.product;
 });
-document.documentElement.lang = words.language;
 render(<App />, document.getElementById("app")!);
 if (isSecureContext) {
   startLive();

@@ -41,7 +41,7 @@ export function Details({ name, of }: { name: string; of: ListName }) {
           <span aria-hidden="true">×</span>
         </a>
       </div>
-      {vm ? <Content key={`${name} ${vm.row.value.uid}`} vm={vm} /> : <p>{list.value ? words.errors.NotFound!({ status: 404, reason: "NotFound" }) : words.list.loading}</p>}
+      {vm ? <Content key={`${name} ${vm.row.value.uid}`} vm={vm} /> : <p>{list.value ? words.errors.NotFound() : words.list.loading}</p>}
     </aside>
   );
 }
@@ -119,7 +119,7 @@ function Events({ of }: { of: VmDetails }) {
               {time && timeText(new Date(time))} {isWarning && <b class="error">{text.warning}</b>} {count > 1 && text.times(count)}
             </p>
             <p>
-              <b>{reason}</b>: {note}
+              <b>{reason}</b>: <span lang="en">{note}</span>
             </p>
           </li>
         ))}

@@ -82,7 +82,7 @@ export function Panel({ name, vm, state, text, connect }: PanelProps) {
   );
   let content: ComponentChildren = <p>{text.connecting}</p>;
   if (list.value && !row) {
-    content = <p>{text.reasons.NotFound!("")}</p>;
+    content = <p>{text.reasons.NotFound()}</p>;
   } else if (vm && row && !row.running) {
     content = (
       <>

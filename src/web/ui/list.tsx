@@ -7,7 +7,7 @@ import { ConfirmDialog, LongText, Toolbar } from "./parts";
 import { Pools } from "./pools";
 import { lists, listUrl, ownCount, pools, query, runAction, shown, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
 import { openViewer, ViewerDialog, type ViewerState } from "./viewer";
-import { errorText, words } from "./words";
+import { errorText, textFor, words } from "./words";
 
 /** One shape per state, since colour alone is not visible to everybody. */
 const SHAPES: Record<State, string> = {
@@ -115,9 +115,8 @@ export function Note({ vm, row, state }: { vm: Vm; row: Row; state: State }) {
   const error = vm.error.value;
   const ready = row.ready;
   const isShown = ready && ready.status !== "True" && (row.requested === "Running" || state === "Problem");
-  const reason = error || !isShown ? "" : ready.reason;
-  const message = error ? errorText(error) : isShown ? ready.message : "";
-  return <LongText of={vm.name} isError={error !== null} reason={reason} message={message} />;
+  if (error || !isShown) return <LongText of={vm.name} isError={error !== null} message={error ? errorText(error) : ""} />;
+  return <LongText of={vm.name} isError={false} reason={ready.reason} message={textFor(words.ready, ready.reason) ?? ""} original={ready.message} />;
 }
 
 /** A link, so that it can be opened in another tab. Without an address it is not a link for browsers, so it has the role. */

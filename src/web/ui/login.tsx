@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { getWays, providerUrl, type ApiError, type Ways } from "./api";
+import { LanguageSelect } from "./parts";
 import { login, takeLoginError } from "./state";
 import { errorText, words } from "./words";
 
@@ -62,9 +63,10 @@ export function Login({ ended }: { ended: boolean }) {
           ended && !busy.value && <p>{text.ended}</p>
         )}
       </div>
-      <p class="licenses">
+      <div class="licenses">
         <a href="/licenses.txt">{text.licenses}</a>
-      </p>
+        <LanguageSelect />
+      </div>
     </main>
   );
 }

@@ -2,7 +2,8 @@
 
 import { computed, effect, signal } from "@preact/signals";
 import { getHistory, type Action, type Row, type Sample } from "./api";
-import { list, order, phase, place, query, runAction, setOrder, stateOf, storedSignal, type Vm } from "./state";
+import { storedSignal } from "./settings";
+import { list, order, phase, place, query, runAction, setOrder, stateOf, type Vm } from "./state";
 import { words } from "./words";
 
 export const COLUMNS = ["name", "state", "since", "cpus", "ram", "node", "user", "assignedTo"] as const;

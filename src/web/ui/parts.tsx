@@ -2,8 +2,9 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { language, LANGUAGES, type Language } from "./settings";
 import { previousVm, query, setQuery } from "./state";
-import { words, type Confirmation } from "./words";
+import { dictionaries, words, type Confirmation } from "./words";
 
 /** A longer text can exceed the two lines that each row reserves. */
 const LONG_TEXT = 90;
@@ -13,19 +14,22 @@ interface LongTextProps {
   of: string;
   isError: boolean;
   reason?: string;
-  message: string;
+  message?: string;
+  /** A text of the server, which is in English. */
+  original?: string;
 }
 
 /** A text that shows two lines, and the rest on demand. */
-export function LongText({ of, isError, reason = "", message }: LongTextProps) {
+export function LongText({ of, isError, reason = "", message = "", original = "" }: LongTextProps) {
   const open = useSignal(false);
-  const isLong = reason.length + message.length > LONG_TEXT;
+  const isLong = reason.length + message.length + original.length > LONG_TEXT;
   return (
     <div class={`note${isError ? " error" : ""}${open.value ? " open" : ""}`}>
-      {(reason || message) && (
+      {(reason || message || original) && (
         <p>
-          {reason && <b>{message ? `${reason}: ` : reason}</b>}
-          {message}
+          {reason && <b>{message || original ? `${reason}: ` : reason}</b>}
+          {message && original ? `${message} ` : message}
+          {original && <span lang="en">{original}</span>}
         </p>
       )}
       {isLong && (
@@ -94,6 +98,20 @@ export function ConfirmDialog({ name, text, dialog, confirm }: ConfirmDialogProp
         </button>
       </form>
     </dialog>
+  );
+}
+
+/** Changes the language of the page at once. */
+export function LanguageSelect() {
+  const change = (event: { currentTarget: HTMLSelectElement }) => (language.value = event.currentTarget.value as Language);
+  return (
+    <select aria-label={words.languageLabel} value={language.value} onChange={change}>
+      {LANGUAGES.map((code) => (
+        <option key={code} value={code} lang={code}>
+          {dictionaries[code].languageName}
+        </option>
+      ))}
+    </select>
   );
 }
 

@@ -34,7 +34,7 @@ function PoolItem({ pool }: { pool: Pool }) {
       <h3>{row.name}</h3>
       <div class="status">
         <p class="state">{stateText(row, isExpired)}</p>
-        <LongText of={row.name} isError={error !== null} message={error ? poolErrorText(error) : (assignment?.message ?? "")} />
+        <LongText of={row.name} isError={error !== null} {...(error ? { message: poolErrorText(error) } : { original: assignment?.message ?? "" })} />
         {vm && shown.value.some(({ name }) => name === vm) && (
           <button type="button" class="link" onClick={() => focusVm(vm)}>
             {words.pools.show(vm)}

@@ -21,8 +21,10 @@ import {
   type Key,
   type Layout,
 } from "./keys";
+import { LanguageSelect } from "./parts";
 import { PasteButton } from "./paste";
-import { list, storedSignal } from "./state";
+import { storedSignal } from "./settings";
+import { list } from "./state";
 import { openScreen, type ScreenConnection } from "./vnc";
 import { words } from "./words";
 
@@ -59,10 +61,13 @@ export function ScreenPage({ name }: { name: string }) {
     return () => screen.value?.dispose();
   }, []);
   useEffect(() => (isRunning ? screen.value?.connect() : screen.value?.disconnect()), [isRunning]);
+  const label = words.screen.canvas(name);
+  useEffect(() => {
+    if (rfb) prepareCanvas(stage.current!, label);
+  }, [rfb, label]);
   useEffect(() => {
     if (!rfb) return;
     rfb.background = "none";
-    prepareCanvas(stage.current!, words.screen.canvas(name));
     // A dialog or the toolbar may have the focus.
     if (document.activeElement === document.body) rfb.focus();
   }, [rfb]);
@@ -151,7 +156,7 @@ function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: H
     hold(key, !held.value.has(key));
     focusGuest(event);
   };
-  const heldNames = HELD_KEYS.filter(([, key]) => held.value.has(key)).map(([keyName]) => keyName);
+  const heldNames = HELD_KEYS.filter(([, key]) => held.value.has(key)).map(([keyName]) => words.keyName(keyName));
 
   return (
     <>
@@ -163,7 +168,7 @@ function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: H
           <legend>{text.heldKeys}</legend>
           {HELD_KEYS.map(([keyName, key]) => (
             <button type="button" key={keyName} aria-pressed={held.value.has(key)} onClick={(event) => toggleHeld(event, key)}>
-              {keyName}
+              {words.keyName(keyName)}
             </button>
           ))}
         </fieldset>
@@ -198,6 +203,7 @@ function Tools({ name, rfb, page }: { name: string; rfb: RFB; page: { current: H
         <button type="button" data-closes onClick={() => savePicture(rfb, name)}>
           {text.screenshot}
         </button>
+        <LanguageSelect />
       </Menu>
       {isClipping.value && (
         <button type="button" aria-pressed={moves.value} onClick={() => (rfb.dragViewport = moves.value = !moves.value)}>

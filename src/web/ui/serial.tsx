@@ -4,7 +4,9 @@ import { useSignal, useSignalEffect, type Signal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { DeviceHeader, FullScreenButton, leaveByKeyboard, Menu, Panel } from "./device";
 import { saveFile, timeForName } from "./download";
-import { isDark, list, storedSignal } from "./state";
+import { LanguageSelect } from "./parts";
+import { isDark, storedSignal } from "./settings";
+import { list } from "./state";
 import type { GuestTerminal } from "./terminal";
 import { openSerial, type SerialConnection } from "./tty";
 import { words } from "./words";
@@ -58,9 +60,10 @@ export function SerialPage({ name }: { name: string }) {
   useEffect(() => {
     if (isGone) serial.value?.forget();
   }, [isGone]);
+  const { terminal: labelOf, tooMuchOutput } = words.serial;
+  useEffect(() => terminal?.setWords(labelOf(name), tooMuchOutput), [terminal, tooMuchOutput]);
   useEffect(() => {
     if (!terminal) return;
-    terminal.xterm.textarea?.setAttribute("aria-label", words.serial.terminal(name));
     const observer = new ResizeObserver(() => terminal.resize(size.peek() === "fit"));
     observer.observe(stage.current!);
     return () => observer.disconnect();
@@ -166,8 +169,8 @@ function Tools({ name, terminal, isConnected, pasted, isSearching, page }: Tools
           <Menu label={text.keys}>
             <fieldset>
               {KEYS.map(([keyName, input]) => (
-                <button type="button" key={keyName} aria-label={words.screen.key(keyName)} onClick={(event) => press(event, input)}>
-                  {keyName}
+                <button type="button" key={keyName} aria-label={words.screen.key(words.keyName(keyName))} onClick={(event) => press(event, input)}>
+                  {words.keyName(keyName)}
                 </button>
               ))}
             </fieldset>
@@ -225,6 +228,7 @@ function Tools({ name, terminal, isConnected, pasted, isSearching, page }: Tools
         >
           {text.reset}
         </button>
+        <LanguageSelect />
       </Menu>
     </>
   );

@@ -10,6 +10,8 @@ export interface GuestTerminal {
   /** Adapts rows and columns to the room, or sets the size that programs on a serial line expect. */
   resize(fits: boolean): void;
   setTheme(isDark: boolean): void;
+  /** Sets the texts for screen readers. */
+  setWords(label: string, tooMuchOutput: string): void;
   dispose(): void;
 }
 
@@ -161,6 +163,10 @@ export function createTerminal(target: HTMLElement, fontSize: number, isDark: bo
       showCursor();
     },
     setTheme: (isDark) => void (xterm.options.theme = isDark ? DARK : LIGHT),
+    setWords(label, tooMuchOutput) {
+      xterm.textarea?.setAttribute("aria-label", label);
+      Terminal.strings.tooMuchOutput = tooMuchOutput;
+    },
     dispose: () => xterm.dispose(),
   };
 }
