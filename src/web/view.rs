@@ -368,8 +368,10 @@ pub fn is_object_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::vm::conditions::ReadyReason;
     use crate::settings::web::WebSettings;
     use serde_json::json;
+    use strum::VariantArray;
 
     fn vm(osinfo: Value) -> VmView {
         let condition = |kind: &str, status: &str, message: &str| json!({"type": kind, "status": status, "reason": "R", "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"});
@@ -422,6 +424,15 @@ mod tests {
             "since": "2026-01-01T00:00:00Z", "cpus": 2, "ram": 1 << 30, "node": "node", "assignedTo": "bob", "usedFrom": "192.0.2.7",
         });
         assert_eq!((&row["may"], &row["facts"]), (&json!([]), &expected));
+    }
+
+    #[test]
+    fn pages_have_a_german_text_for_each_reason_that_a_vm_is_not_ready() {
+        let german = include_str!("ui/words-de.ts");
+        for reason in ReadyReason::VARIANTS.iter().filter(|it| !it.is_ready()) {
+            let key = format!("    {}: \"", reason.as_str());
+            assert!(german.contains(&key), "{reason:?}");
+        }
     }
 
     #[test]
