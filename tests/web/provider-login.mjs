@@ -1,31 +1,14 @@
 // Logs in by a provider of OpenID Connect in Chromium: provider.mjs. Environment: CONSOLE_URL, PROVIDER (its name on the login page),
-// VM (a VM that the user "ops" sees).
-import { chromium } from "playwright-core";
+// VM (a VM that the user "ops" sees), CHROMIUM (see common.mjs).
+import { browser, logInBy, newPage, step } from "./common.mjs";
 
 const { CONSOLE_URL: url, PROVIDER: provider, VM: vm } = process.env;
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
-
-async function step(text, run) {
-  try {
-    await run();
-    console.log(`ok    ${text}`);
-  } catch (error) {
-    console.log(`FAIL  ${text}: ${error.message}`);
-    await browser.close();
-    process.exit(1);
-  }
-}
 
 /** Logs in as that user, in a browser without cookies. */
 async function logIn(user) {
-  const page = await (await browser.newContext({ locale: "en" })).newPage();
-  page.setDefaultTimeout(20_000);
+  const page = await newPage();
   await page.goto(`${url}/?q=${vm}`);
-  await page.getByRole("link", { name: `Log in by ${provider}` }).click();
-  await page.locator("input[name=login]").fill(user);
-  await page.locator("input[name=password]").fill("any");
-  await page.locator("button[type=submit]").click();
-  await page.getByRole("button", { name: "Continue" }).click();
+  await logInBy(provider, page, user);
   return page;
 }
 

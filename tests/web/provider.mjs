@@ -1,9 +1,9 @@
 // A provider of OpenID Connect on 127.0.0.1, for tests. Argument: the address to which it sends browsers after a login.
-// It prints its own address. Each name is a user with any password; the users root and ops have roles.
+// It prints its own address. Each name is a user with any password; the users root, ops and alice have roles.
 import { createServer } from "node:http";
 import { Provider } from "oidc-provider";
 
-const ROLES = { root: ["admin"], ops: ["operators"] };
+const ROLES = { root: ["admin"], ops: ["operators"], alice: ["operators"] };
 
 const server = createServer();
 await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));

@@ -312,9 +312,13 @@ async fn details_and_size_of_a_vm_need_their_rights() {
 }
 
 #[tokio::test]
-async fn user_stops_and_starts_a_vm_in_a_browser() {
+async fn user_of_a_provider_uses_vms_in_a_browser() {
     let console = Console::start("web-browser").await;
     configure_pages(&console, json!(["*"]));
+    // Roles of the configuration and of the provider give the same pages.
+    let roles = json!({"roleMappings": [{"from": "operators", "to": "pages"}]});
+    let _provider = provider::start_provider(&console, roles).await;
+    pools::create_pool(&console.world, "desktops", json!(["accessConsole", "stop"])).await;
     let screenshot = root().join(".cache/web");
     std::fs::create_dir_all(&screenshot).unwrap();
     let journey = Command::new(root().join("tests/web/pages"))
@@ -323,18 +327,29 @@ async fn user_stops_and_starts_a_vm_in_a_browser() {
         .env("CONSOLE_USER", "alice")
         .env("CONSOLE_PASSWORD", "secret")
         .env("VM", "vm")
+        .env("PROVIDER", "the test")
+        .env("POWER", "yes")
         .env("OVERVIEW", "other")
+        .env("POOL", "desktops")
         .env("SCREENSHOT", screenshot.join("list.png"))
         .output();
-    let journey = journey.await.unwrap();
+    let operator = async {
+        pools::assign(&console.world, "shared").await;
+        std::future::pending::<()>().await;
+    };
+    let journey = tokio::select! {
+        journey = journey => journey.unwrap(),
+        () = operator => unreachable!(),
+    };
     let text = String::from_utf8_lossy(&journey.stdout);
     let error = String::from_utf8_lossy(&journey.stderr);
     assert!(journey.status.success(), "{text}{error}\n{}", console.log());
     let log = console.log();
-    // One VM by its buttons; then the two VMs that may stop, of which one may start; then two changes of the size.
-    let mut lines = vec!["login rejected", "login"];
+    // One VM by its buttons; then the two VMs that may stop, of which one may start; then two changes of the size; then a VM of
+    // a pool, which she gives back.
+    let mut lines = vec!["login rejected", "login by a provider"];
     lines.extend(["action"; 5]);
-    lines.extend(["action rejected", "action"]);
+    lines.extend(["action rejected", "action", "action", "action"]);
     lines.push("logout");
     let audit = log.lines().map(|line| serde_json::from_str(line).unwrap());
     let audit = audit.filter(|line: &Value| line["client"] == "127.0.0.1");

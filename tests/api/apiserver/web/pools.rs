@@ -4,6 +4,46 @@ use super::*;
 use kube::Api;
 use vm_operator::api::pool::{VmAssignment, VmPool};
 
+/// A condition `Bound` that the operator sets.
+fn bound() -> Value {
+    json!({"type": "Bound", "status": "True", "reason": "Assigned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+/// Creates a pool in which alice has these permissions.
+pub(super) async fn create_pool(world: &World, name: &str, may: Value) {
+    let pools: Api<VmPool> = Api::namespaced(world.client.clone(), &world.namespace);
+    let spec = json!({"permissions": [{"user": "alice", "may": may}]});
+    let pool = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    pools.create(&PostParams::default(), &pool).await.unwrap();
+}
+
+/// Plays the operator: gives that VM to the first user who requests one.
+pub(super) async fn assign(world: &World, vm: &str) {
+    let assignments: Api<VmAssignment> = Api::namespaced(world.client.clone(), &world.namespace);
+    let (vms, merge) = (world.vms(), PatchParams::default());
+    let assignment = loop {
+        let all = assignments.list(&Default::default()).await.unwrap();
+        if let Some(assignment) = all.items.into_iter().next() {
+            break assignment;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    };
+    let (of, metadata) = (&assignment.spec, &assignment.metadata);
+    let of_vm =
+        json!({"status": {"assignment": {"pool": of.pool, "user": of.user, "uid": metadata.uid}}});
+    let uid = vms.get(vm).await.unwrap().metadata.uid;
+    let of_assignment =
+        json!({"status": {"vm": {"name": vm, "uid": uid}, "conditions": [bound()]}});
+    vms.patch_status(vm, &merge, &Patch::Merge(of_vm))
+        .await
+        .unwrap();
+    let name = metadata.name.as_deref().unwrap();
+    assignments
+        .patch_status(name, &merge, &Patch::Merge(of_assignment))
+        .await
+        .unwrap();
+}
+
 /// The next message with pools.
 async fn next_pools(page: &mut Page) -> Value {
     loop {
@@ -81,9 +121,8 @@ async fn user_requests_a_vm_of_a_pool_uses_it_and_gives_it_back() {
         .unwrap();
     // Both objects must name each other.
     assert_eq!(console.act(&alice, "other", "start").await.0, 404);
-    let bound = json!({"type": "Bound", "status": "True", "reason": "Assigned", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let of_assignment =
-        json!({"status": {"vm": {"name": "other", "uid": vm}, "conditions": [bound]}});
+        json!({"status": {"vm": {"name": "other", "uid": vm}, "conditions": [bound()]}});
     assignments
         .patch_status(&name, &merge, &Patch::Merge(of_assignment))
         .await

@@ -29,9 +29,8 @@ async fn providers(console: &Console) -> Value {
     ways["providers"].clone()
 }
 
-#[tokio::test]
-async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
-    let console = Console::start("web-provider").await;
+/// Starts the provider, and configures the console for it. Returns its process and address.
+pub(super) async fn start_provider(console: &Console, change: Value) -> (Child, String) {
     let callback = format!("http://{}/oauth/callback", console.address);
     let pages = Command::new(root().join("tests/web/pages"))
         .arg("packages")
@@ -48,13 +47,26 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
     let mut lines = BufReader::new(provider.stdout.take().unwrap()).lines();
     let issuer = lines.next_line().await.unwrap().unwrap();
     let configuration = format!("{issuer}/.well-known/openid-configuration");
-    let endpoint = json!({"configurationEndpoint": configuration});
-    configure_provider(&console, endpoint.clone());
-    let button = json!([{"name": "test", "title": "the test"}]);
+    let mut fields = json!({"configurationEndpoint": configuration});
+    let change = change.as_object().unwrap().clone();
+    fields.as_object_mut().unwrap().extend(change);
+    configure_provider(console, fields);
     eventually("the provider is configured", async || {
-        providers(&console).await == button
+        providers(console).await == button()
     })
     .await;
+    (provider, issuer)
+}
+
+/// The provider on the login page.
+fn button() -> Value {
+    json!([{"name": "test", "title": "the test"}])
+}
+
+#[tokio::test]
+async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
+    let console = Console::start("web-provider").await;
+    let (mut provider, issuer) = start_provider(&console, json!({})).await;
     let journey = Command::new("node")
         .arg(root().join("tests/web/provider-login.mjs"))
         .env("CONSOLE_URL", format!("http://{}", console.address))
@@ -149,5 +161,5 @@ async fn user_of_a_provider_has_the_rights_of_mapped_roles() {
             .contains("oidcProviders[0].configurationEndpoint: the value is not allowed")
     })
     .await;
-    assert_eq!(providers(&console).await, button);
+    assert_eq!(providers(&console).await, button());
 }
