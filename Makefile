@@ -45,7 +45,7 @@ cache-list: ## Sizes of the cache outside the checkout (VMOP_CACHE)
 cache-empty: ## Remove that cache
 	@tests/cache empty
 
-.PHONY: bench bench-scale bench-slope bench-pools bench-sip bench-startup bench-density lint golden
+.PHONY: bench bench-scale bench-slope bench-pools bench-sip bench-web bench-startup bench-density lint golden
 bench: ## Measure, and print a table for docs/figures.md; needs `make cluster guests`, and jq
 	@tests/bench/run
 bench-scale: ## Measure the operator with thousands of VMs (SCALE_VMS, default 10000) on an API server of its own
@@ -60,6 +60,9 @@ bench-pools: ## Measure assignments with SCALE_VMS (1000) VMs in SCALE_POOLS (50
 bench-sip: ## Measure the controller of SIPClusters with SCALE_SIP (100) clusters of ten hosts
 	@tests/release build
 	SCALE_SIP=$${SCALE_SIP:-100} $(CARGO) bench --locked --bench scale
+bench-web: ## Measure the web console with SCALE_WEB (500) live lists, 100 changes/s of SCALE_VMS (5000) VMs; WEB_ALL (10): lists with all VMs
+	@tests/release build
+	SCALE_VMS=$${SCALE_VMS:-5000} SCALE_WEB=$${SCALE_WEB:-500} $(CARGO) bench --locked --bench scale
 bench-startup: ## Where the time of the programs' own start goes, STARTS (20) times; needs `make cluster guests`
 	@tests/release build
 	@VMOP_PROFILE=release tests/cluster/images

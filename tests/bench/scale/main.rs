@@ -10,11 +10,13 @@
 //! | `slope` | the memory after many reconciles |
 //! | `pools` | assignments of pools |
 //! | `sip` | SIPClusters |
+//! | `web` | live lists of the web console |
 //!
 //! `SCALE_VMS` (default 10000) is the number of VMs at the end. `make bench-slope` sets `SLOPE_RECONCILES` (default a
 //! million) and measures only whether the operator's memory grows with the number of its reconciles. `make bench-pools` sets
 //! `SCALE_POOLS` (default 50) and measures only assignments of that number of pools. `make bench-sip` sets `SCALE_SIP`
-//! (default 100) and measures only that number of SIPClusters.
+//! (default 100) and measures only that number of SIPClusters. `make bench-web` sets `SCALE_WEB` (default 500) and measures only the
+//! web console with that number of live lists.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,6 +32,7 @@ mod pools;
 mod proxy;
 mod sip;
 mod slope;
+mod web;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
@@ -109,6 +112,10 @@ async fn measure(count: usize) {
     if let Some(clusters) = number("SCALE_SIP") {
         bench.measure_sip(clusters).await;
         return support::provenance::print("make bench-sip");
+    }
+    if let Some(lists) = number("SCALE_WEB") {
+        bench.measure_web(count, lists).await;
+        return support::provenance::print("make bench-web");
     }
     if bench.pools > 0 {
         bench.measure_pools(bench.operator().await, count).await;

@@ -37,7 +37,7 @@ fn program() -> PathBuf {
 
 /// A free port of the loopback interface. Operators of earlier commits, which `BENCH_OPERATOR` may name, do not log a
 /// port that the kernel has chosen.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -54,6 +54,16 @@ impl Operator {
 
     /// The same with these arguments and this configuration.
     pub async fn start_with(kubeconfig: &Value, arguments: &[&str], config: String) -> Self {
+        Self::start_command("run", kubeconfig, arguments, config).await
+    }
+
+    /// The same for that subcommand.
+    pub async fn start_command(
+        command: &str,
+        kubeconfig: &Value,
+        arguments: &[&str],
+        config: String,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| {
             let path = directory.path().join(name);
@@ -67,7 +77,7 @@ impl Operator {
         let (began, busy) = (Instant::now(), processor::of_machine());
         let process = Command::new(program())
             .args([
-                "run",
+                command,
                 "--log-level=warn",
                 &format!("--http=127.0.0.1:{http}"),
                 "--config",
