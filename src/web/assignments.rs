@@ -1,7 +1,7 @@
 //! (pure) The VMs that users have by pools, and pools on pages.
 
 use crate::api::conditions::{find, is_true};
-use crate::api::pool::{BOUND, names};
+use crate::api::pool::{BOUND, QueuePlace, READY, names};
 use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::Cache;
 use crate::web::pools::{AssignmentView, PoolView};
@@ -77,13 +77,26 @@ impl Pools {
         let is_own =
             |it: &Arc<AssignmentView>| it.spec.user == viewer.user() && it.spec.pool == name;
         let assignment = assignment.filter(is_own);
+        let queue = assignment.as_ref().and_then(|own| self.place(pool, own));
         PoolRow {
             may: viewer.on_pool(&pool.spec.permissions),
             free: pool.status.free,
             waiting: pool.status.waiting,
             assignment: assignment.map(|assignment| AssignmentRow::of(&assignment)),
+            queue,
             name,
         }
+    }
+
+    /// The place of an assignment in the queue of the pool. None if it does not wait.
+    fn place(&self, pool: &PoolView, own: &AssignmentView) -> Option<QueueRow> {
+        let queued = own.queued()?;
+        let all = self.assignments.groups(&self.key(""));
+        let of_pool = all.iter().filter(|it| it.spec.pool == own.spec.pool);
+        let QueuePlace { place, of } = queued.place(of_pool.filter_map(|it| it.queued()));
+        let ready = find(&pool.status.conditions, READY);
+        let reason = ready.map(|ready| ready.reason.clone());
+        Some(QueueRow { place, of, reason })
     }
 }
 
@@ -97,6 +110,19 @@ pub struct PoolRow {
     waiting: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     assignment: Option<AssignmentRow>,
+    /// Only of users who wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<QueueRow>,
+}
+
+/// A place among the users who wait for a VM of the pool. No other user is named.
+#[derive(Debug, PartialEq, Serialize)]
+struct QueueRow {
+    place: usize,
+    of: usize,
+    /// Reason of the pool's condition `Ready`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -142,5 +168,90 @@ impl AssignmentRow {
             vm: status.vm.as_ref().map(|vm| vm.name.clone()),
             expires: status.expires.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::web::WebSettings;
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+
+    /// A pool of everybody with these assignments: user, second of the creation, metadata and status.
+    fn pools(assignments: &[(&str, i64, Value, Value)]) -> Pools {
+        let pools = Pools {
+            namespace: "ns".to_owned(),
+            pools: Arc::new(Cache::new(|pool| Some(ObjectKey::of(pool)))),
+            assignments: Arc::new(Cache::new(|it| Some(ObjectKey::of(it)))),
+        };
+        let pool = json!({
+            "metadata": {"name": "p", "namespace": "ns"},
+            "spec": {"permissions": [{"user": "alice"}, {"user": "bob"}]},
+            "status": {"waiting": 9, "conditions": [condition("Ready", "Exhausted")]},
+        });
+        let apply = Event::Apply(serde_json::from_value(pool).unwrap());
+        pools.pools.watched(apply);
+        for (user, second, metadata, status) in assignments {
+            let mut assignment = json!({"metadata": metadata, "spec": {"pool": "p", "user": user}, "status": status});
+            let metadata = &mut assignment["metadata"];
+            metadata["namespace"] = json!("ns");
+            metadata["creationTimestamp"] = json!(format!("2026-01-01T00:00:0{second}Z"));
+            if metadata["name"].is_null() {
+                metadata["name"] = json!(names::assignment("p", user));
+            }
+            let apply = Event::Apply(serde_json::from_value(assignment).unwrap());
+            pools.assignments.watched(apply);
+        }
+        pools
+    }
+
+    fn condition(type_: &str, reason: &str) -> Value {
+        json!({"type": type_, "status": "False", "reason": reason, "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    fn row(pools: &Pools, user: &str) -> Value {
+        let settings = WebSettings::default();
+        serde_json::to_value(pools.rows(&Viewer::new(&settings, user, &[]))).unwrap()[0].clone()
+    }
+
+    #[test]
+    fn user_who_waits_sees_the_own_place_and_no_name_of_another_user() {
+        let waits = || json!({"conditions": [condition("Bound", "Waiting")]});
+        let mismatch = json!({"conditions": [condition("Bound", "NameMismatch")]});
+        let pools = pools(&[
+            ("alice", 5, json!({}), waits()),
+            ("hidden-1", 4, json!({}), json!({})),
+            ("hidden-2", 6, json!({}), waits()),
+            (
+                "hidden-3",
+                1,
+                json!({}),
+                json!({"vm": {"name": "vm", "uid": "1"}}),
+            ),
+            (
+                "hidden-4",
+                2,
+                json!({"deletionTimestamp": "2026-01-01T00:00:09Z"}),
+                waits(),
+            ),
+            ("hidden-5", 3, json!({"name": "other"}), mismatch),
+        ]);
+        let alice = row(&pools, "alice");
+        let expected = json!({"place": 2, "of": 3, "reason": "Exhausted"});
+        assert_eq!(alice["queue"], expected);
+        assert!(!alice.to_string().contains("hidden"));
+        assert_eq!(row(&pools, "bob")["queue"], json!(null));
+    }
+
+    #[test]
+    fn another_place_in_the_queue_does_not_change_rights() {
+        let settings = WebSettings::default();
+        let viewer = Viewer::new(&settings, "alice", &[]);
+        let own = ("alice", 5, json!({}), json!({}));
+        let before = pools(&[own.clone(), ("bob", 4, json!({}), json!({}))]);
+        let (before, after) = (before.rows(&viewer), pools(&[own]).rows(&viewer));
+        assert_ne!(before, after);
+        assert!(PoolRow::give_same_rights(&before, &after));
     }
 }

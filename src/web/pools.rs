@@ -1,6 +1,9 @@
 //! (pure) Pools and assignments as the console stores them.
 
-use crate::api::pool::{AssignedVm, PoolPermission, VmAssignment, VmAssignmentSpec, VmPool};
+use crate::api::conditions::{Reason, find};
+use crate::api::pool::{
+    AssignedVm, BOUND, BoundReason, PoolPermission, Queued, VmAssignment, VmAssignmentSpec, VmPool,
+};
 use crate::api::vm::Grant;
 use crate::k8s::store::trim::key_and_versions;
 use crate::web::rights::Viewer;
@@ -34,6 +37,7 @@ pub struct PoolSpecView {
 pub struct PoolStatusView {
     pub free: i64,
     pub waiting: i64,
+    pub conditions: Vec<Condition>,
 }
 
 /// An assignment.
@@ -77,6 +81,21 @@ impl PoolView {
 }
 
 impl AssignmentView {
+    /// The assignment in the queue of its pool. None if it does not wait.
+    #[must_use]
+    pub fn queued(&self) -> Option<Queued<'_>> {
+        let metadata = &self.metadata;
+        let bound = find(&self.status.conditions, BOUND);
+        // The operator has compared the name; a hash for each assignment and page would be expensive.
+        let is_named_well =
+            bound.is_none_or(|bound| bound.reason != BoundReason::NameMismatch.as_str());
+        let waits = metadata.deletion_timestamp.is_none()
+            && Queued::waits(is_named_well, self.status.vm.as_ref());
+        let created = metadata.creation_timestamp.as_ref()?.0;
+        let name = metadata.name.as_deref()?;
+        waits.then_some(Queued { created, name })
+    }
+
     /// An assignment of which only the metadata is known.
     #[must_use]
     pub fn without_rights(metadata: ObjectMeta) -> Option<Self> {

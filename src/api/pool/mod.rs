@@ -14,11 +14,13 @@
 mod assignment;
 mod definition;
 pub mod names;
+mod queue;
 mod retention;
 mod why;
 
 pub use assignment::{AssignedVm, BoundReason, VmAssignment, VmAssignmentSpec, VmAssignmentStatus};
 pub use definition::definitions;
+pub use queue::{QueuePlace, Queued};
 pub use retention::{InvalidRetention, Retention};
 pub use why::Why;
 

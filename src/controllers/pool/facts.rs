@@ -1,6 +1,6 @@
 //! (pure) The facts that decisions about a pool depend on.
 
-use crate::api::pool::{OnExpiry, OnRelease, Retention, VmAssignmentStatus};
+use crate::api::pool::{OnExpiry, OnRelease, Queued, Retention, VmAssignmentStatus};
 use crate::k8s::live::Version;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -119,6 +119,19 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The assignment in the queue of its pool.
+    #[must_use]
+    pub fn queued(&self) -> Queued<'_> {
+        let (created, name) = (self.created, self.id.name.as_str());
+        Queued { created, name }
+    }
+
+    /// Whether it waits for a VM.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        Queued::waits(self.is_named_well, self.status.vm.as_ref())
+    }
+
     /// Whether its status names that VM.
     #[must_use]
     pub fn names(&self, vm: &Vm) -> bool {
@@ -149,7 +162,7 @@ impl Facts {
             .iter()
             .filter(|claim| claim.pool == self.pool.id.name && !claim.is_ending)
             .collect();
-        own.sort_by_key(|claim| (claim.created, &claim.id.name));
+        own.sort_by_key(|claim| claim.queued());
         own
     }
 

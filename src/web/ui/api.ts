@@ -57,6 +57,17 @@ export interface PoolRow {
   /** Number of users without a VM. */
   waiting: number;
   assignment?: Assignment;
+  /** Only if the user waits. */
+  queue?: Queue;
+}
+
+export interface Queue {
+  /** 1 for the user who gets the next VM. */
+  place: number;
+  /** Number of users who wait. */
+  of: number;
+  /** Reason of the pool's condition `Ready`. */
+  reason?: string;
 }
 
 export interface Assignment {

@@ -4,8 +4,8 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { PoolRow } from "./api";
 import { ConfirmDialog, focusVm, LongText, timeText } from "./parts";
-import { hasClaim, runPoolAction, shown, shownPools, type Pool, type PoolAction } from "./state";
-import { poolErrorText, words } from "./words";
+import { assignmentText, hasClaim, runPoolAction, shown, shownPools, type Pool, type PoolAction } from "./state";
+import { poolErrorText, textFor, words } from "./words";
 
 /** The longest delay that browsers accept for a timer. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
@@ -34,23 +34,30 @@ function PoolItem({ pool }: { pool: Pool }) {
       <h3>{row.name}</h3>
       <div class="status">
         <p class="state">{stateText(row, isExpired)}</p>
-        <LongText of={row.name} isError={error !== null} {...(error ? { message: poolErrorText(error) } : { original: assignment?.message ?? "" })} />
+        <LongText of={row.name} isError={error !== null} {...(error ? { message: poolErrorText(error) } : noteOf(row))} />
         {vm && shown.value.some(({ name }) => name === vm) && (
           <button type="button" class="link" onClick={() => focusVm(vm)}>
             {words.pools.show(vm)}
           </button>
         )}
       </div>
-      <div class="facts">{row.waiting > 0 && <p>{words.pools.waiting(row.waiting)}</p>}</div>
+      <div class="facts">{row.waiting > 0 && assignment?.state !== "Waiting" && <p>{words.pools.waiting(row.waiting)}</p>}</div>
       <PoolActionButton pool={pool} row={row} />
     </li>
   );
 }
 
-function stateText({ free, assignment }: PoolRow, isExpired: boolean): string {
+/** The reason why the user waits, if the pool reports one, or else the message of the assignment. */
+function noteOf({ assignment, queue }: PoolRow): { message: string } | { original: string } {
+  const reason = assignment?.state === "Waiting" && textFor(words.pools.waitReasons, queue?.reason ?? "");
+  return reason ? { message: reason } : { original: assignment?.message ?? "" };
+}
+
+function stateText(row: PoolRow, isExpired: boolean): string {
+  const { free, assignment } = row;
   if (!assignment) return words.pools.free(free);
   const { state, vm, expires } = assignment;
-  if (state !== "Assigned" || !vm) return words.pools.assignment(assignment);
+  if (state !== "Assigned" || !vm) return assignmentText(row, assignment);
   return words.pools.assigned(vm, expires ? timeText(new Date(expires)) : null, isExpired);
 }
 

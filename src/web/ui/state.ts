@@ -166,11 +166,12 @@ export function replacePools(rows: PoolRow[]) {
 
 function updatePool(pool: Pool | undefined, row: PoolRow): Pool {
   if (!pool) return newEntry(row);
-  const previous = pool.row.peek().assignment;
+  const { assignment: previous, queue } = pool.row.peek();
   const next = row.assignment;
   pool.row.value = row;
+  const hasMoved = queue?.place !== row.queue?.place;
   // The other fields change with the requests of other users.
-  if (JSON.stringify(previous) === JSON.stringify(next)) return pool;
+  if (!hasMoved && JSON.stringify(previous) === JSON.stringify(next)) return pool;
   const isRequested = pool.busy.value !== null;
   if (hasClaim(previous) !== hasClaim(next)) {
     pool.busy.value = null;
@@ -181,9 +182,13 @@ function updatePool(pool: Pool | undefined, row: PoolRow): Pool {
   const error = pool.error.value;
   if (error) announce(pool, poolErrorText(error));
   else if (!next) announce(pool, words.pools.ended);
-  else if (previous?.state !== next.state || previous.vm !== next.vm) announce(pool, words.pools.assignment(next));
+  else if (hasMoved || previous?.state !== next.state || previous.vm !== next.vm) announce(pool, assignmentText(row, next));
   return pool;
 }
+
+/** With the place in the queue as soon as the operator has found no VM: before, the user normally waits for less than a second. */
+export const assignmentText = ({ queue }: PoolRow, assignment: Assignment) =>
+  queue && assignment.state === "Waiting" ? words.pools.place(queue.place, queue.of) : words.pools.assignment(assignment);
 
 /** Whether the user has a VM or waits for one. */
 export const hasClaim = (assignment: Assignment | undefined) => assignment !== undefined && assignment.state !== "Ending";

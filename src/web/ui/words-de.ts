@@ -85,6 +85,13 @@ export const german: Words = {
     free: (count) => (count === 0 ? "Keine VM ist frei. Sie können in der Warteschlange warten." : `${counted(count, "VM ist", "VMs sind")} frei.`),
     waiting: (count) => counted(count, "Benutzer wartet", "Benutzer warten"),
     assignment: assignmentText,
+    place: (place, of) => (of === 1 ? "Sie warten auf eine VM. Sonst wartet niemand." : `Sie warten auf eine VM: Platz ${number(place)} von ${number(of)}.`),
+    waitReasons: {
+      Exhausted: "Jede VM des Pools wird benutzt, startet neu oder hat ein Problem.",
+      NoMembers: "Der Pool hat keine VM. Fragen Sie Ihren Administrator.",
+      RetentionInvalid: "Die Zeitbegrenzung des Pools ist ungültig. Durch sie wird deshalb keine VM frei. Fragen Sie Ihren Administrator.",
+      WriteRejected: "Der Kubernetes-API-Server weist eine Änderung des Operators ab. Fragen Sie Ihren Administrator.",
+    },
     assigned: (vm, expires, isExpired) =>
       !expires
         ? `Sie haben die VM ${vm}, solange Sie sie benutzen.`

@@ -43,6 +43,9 @@ const deviceReasons = (device: string) => ({
   other: (reason: string) => `The server reports ${reason}. Try again, or ask your administrator.`,
 });
 
+const ORDINALS = new Intl.PluralRules("en", { type: "ordinal" });
+const ordinal = (rank: number) => `${number(rank)}${{ zero: "th", one: "st", two: "nd", few: "rd", many: "th", other: "th" }[ORDINALS.select(rank)]}`;
+
 const vmsText = (count: number) => counted(count, "VM", "VMs");
 
 export const english = {
@@ -103,6 +106,13 @@ export const english = {
     free: (count: number) => (count === 0 ? "No VM is free. You can wait in the queue." : `${counted(count, "VM is", "VMs are")} free.`),
     waiting: (count: number) => counted(count, "user waits", "users wait"),
     assignment: assignmentText,
+    place: (place: number, of: number) => (of === 1 ? "You wait for a VM. Nobody else waits." : `You wait for a VM: ${ordinal(place)} of ${of} who wait.`),
+    waitReasons: {
+      Exhausted: "Each VM of the pool is in use, restarts or has a problem.",
+      NoMembers: "The pool has no VM. Ask your administrator.",
+      RetentionInvalid: "The time limit of the pool is invalid, so VMs do not become free by it. Ask your administrator.",
+      WriteRejected: "The Kubernetes API server rejects a change by the operator. Ask your administrator.",
+    },
     assigned: (vm: string, expires: string | null, isExpired: boolean) =>
       !expires
         ? `You have the VM ${vm} while you use it.`

@@ -37,10 +37,9 @@ const PREWARM_STARTS: usize = 5;
 pub fn decide(facts: &Facts) -> Decision {
     let mut actions = Actions::default();
     let queue = facts.queue();
-    let is_waiting = |claim: &&&Claim| claim.is_named_well && claim.status.vm.is_none();
-    let demand = queue.iter().filter(is_waiting).count();
+    let has_demand = queue.iter().any(|claim| claim.is_waiting());
     for vm in facts.vms_by_name() {
-        actions.extend(release::end(facts, vm, demand > 0));
+        actions.extend(release::end(facts, vm, has_demand));
         actions.extend(release::restart(vm));
     }
     actions.extend(adopt(facts, &queue));
