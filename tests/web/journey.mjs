@@ -312,10 +312,11 @@ if (process.env.OVERVIEW) {
   await step("selected VMs stop after a confirmation, and start", async () => {
     await page.getByLabel("Select all").check();
     await page.getByRole("button", { name: /^Stop \d+ VMs?$/ }).click();
-    await dialog.waitFor();
+    await dialog.getByText(vm).waitFor();
     await expectNoViolation();
     await dialog.getByRole("button", { name: "Stop" }).click();
     await rowRequests("Stopped");
+    await page.getByText("Result of each VM").waitFor();
     await page.getByRole("button", { name: /^Start \d+ VMs?$/ }).click();
     await rowRequests("Running");
   });

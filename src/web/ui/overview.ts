@@ -1,7 +1,7 @@
 /** The state of the overview: columns, filter, order, selection and totals. */
 
 import { computed, effect, signal } from "@preact/signals";
-import { getHistory, type Action, type Row, type Sample } from "./api";
+import { getHistory, type Action, type ApiError, type Row, type Sample } from "./api";
 import { storedSignal } from "./settings";
 import { list, order, phase, place, query, runAction, setOrder, stateOf, type Vm } from "./state";
 import { words } from "./words";
@@ -78,8 +78,13 @@ export const candidates = (action: "start" | "stop") =>
   });
 
 const REQUESTS_MAX = 6;
-/** The last action on many VMs: `left` of `all` are not done yet. */
-export const bulk = signal<{ action: Action; all: number; left: number; failed: number } | null>(null);
+interface Result {
+  name: string;
+  error: ApiError | null;
+}
+
+/** The last action on many VMs: `left` of `all` are not done yet. The results are in the order of the answers. */
+export const bulk = signal<{ action: Action; all: number; left: number; failed: number; results: readonly Result[] } | null>(null);
 
 /** `vms` are those that the user has confirmed. The action may have become impossible for some of them. */
 export async function runMany(action: "start" | "stop", vms: readonly Vm[]) {
@@ -87,12 +92,16 @@ export async function runMany(action: "start" | "stop", vms: readonly Vm[]) {
   const queue = vms.filter((vm) => possible.has(vm));
   if (queue.length === 0 || bulk.value?.left) return;
   const login = phase.value;
-  let state = { action, all: queue.length, left: queue.length, failed: 0 };
+  const results: Result[] = [];
+  let state = { action, all: queue.length, left: queue.length, failed: 0, results };
   bulk.value = state;
   const work = async () => {
     for (let vm = queue.shift(); vm && phase.value === login; vm = queue.shift()) {
       await runAction(vm, action);
-      state = { ...state, left: state.left - 1, failed: state.failed + (vm.error.value ? 1 : 0) };
+      // The row loses the error with its next change.
+      const error = vm.error.value;
+      results.push({ name: vm.name, error });
+      state = { ...state, left: state.left - 1, failed: state.failed + (error ? 1 : 0) };
       bulk.value = state;
     }
   };

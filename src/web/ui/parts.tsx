@@ -75,13 +75,15 @@ export function Toolbar({ title, search, count }: { title: string; search: strin
 
 interface ConfirmDialogProps {
   name: string;
+  /** Names of several VMs. */
+  names?: string[];
   text: Confirmation;
   dialog: { current: HTMLDialogElement | null };
   confirm(): void;
 }
 
 /** Asks before an action that can lose data of the guest. */
-export function ConfirmDialog({ name, text, dialog, confirm }: ConfirmDialogProps) {
+export function ConfirmDialog({ name, names, text, dialog, confirm }: ConfirmDialogProps) {
   const title = useId();
   const click = () => {
     dialog.current?.close();
@@ -90,9 +92,16 @@ export function ConfirmDialog({ name, text, dialog, confirm }: ConfirmDialogProp
   return (
     <dialog ref={dialog} aria-labelledby={title}>
       <h2 id={title}>{text.title(name)}</h2>
+      {names && (
+        <p class="names" tabIndex={0}>
+          {names.join(", ")}
+        </p>
+      )}
       <p>{text.warning}</p>
       <form method="dialog">
-        <button type="submit">{text.cancel}</button>
+        <button type="submit" autofocus>
+          {text.cancel}
+        </button>
         <button type="button" class="danger" onClick={click}>
           {text.confirm}
         </button>

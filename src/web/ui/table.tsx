@@ -7,7 +7,7 @@ import { ActionButton, Note, StateLabel } from "./list";
 import { bulk, candidates, COLUMNS, filtered, isSelected, orderBy, runMany, select, selection, sorted, type Column } from "./overview";
 import { ConfirmDialog, numberText, sinceText, sizeText, Toolbar } from "./parts";
 import { list, listUrl, place, query, stateOf, type Vm } from "./state";
-import { words } from "./words";
+import { errorText, words } from "./words";
 import "./overview.css";
 
 /** Rows of the first page, and of each further one. */
@@ -65,8 +65,35 @@ function Bulk() {
         dialog.current?.showModal();
       })}
       <p role="status">{bulk.value && text.bulk(bulk.value)}</p>
-      <ConfirmDialog name={text.vms(asked.value.length)} text={text.stop} dialog={dialog} confirm={() => void runMany("stop", asked.value)} />
+      <Results />
+      <ConfirmDialog
+        name={text.vms(asked.value.length)}
+        names={asked.value.map(({ name }) => name)}
+        text={text.stop}
+        dialog={dialog}
+        confirm={() => void runMany("stop", asked.value)}
+      />
     </div>
+  );
+}
+
+/** The result of each VM after the last action, the rejected ones first. */
+function Results() {
+  const text = words.overview;
+  if (!bulk.value || bulk.value.left > 0) return null;
+  const { results, failed } = bulk.value;
+  const ordered = [...results].sort((a, b) => Number(b.error !== null) - Number(a.error !== null) || (a.name < b.name ? -1 : 1));
+  return (
+    <details key={results} class="results" open={failed > 0}>
+      <summary>{text.results}</summary>
+      <ul tabIndex={0} aria-label={text.results}>
+        {ordered.map(({ name, error }) => (
+          <li key={name} class={error ? "error" : ""}>
+            <b>{name}</b>: {error ? errorText(error) : text.requested}
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 

@@ -120,7 +120,7 @@ export const german: Words = {
     title: "Übersicht", filter: "Filtern", totals: "Summen", running: "Laufende VMs",
     range: "Zeitraum", ranges: { hour: "Letzte Stunde", day: "Letzter Tag" },
     none: "Der Namespace hat keine VM.", noneNext: "Eine VM, die jemand anlegt, erscheint hier.", noMatch: "Keine VM passt zum Filter.",
-    notPossible: "Wählen Sie VMs, für die diese Aktion möglich ist.", action: "Aktion",
+    notPossible: "Wählen Sie VMs, für die diese Aktion möglich ist.", results: "Ergebnis je VM", requested: "angefordert", action: "Aktion",
     columns: {
       name: "Name", state: "Status", since: "Seit", cpus: "CPUs", ram: "RAM", node: "Node", user: "Benutzt von", assignedTo: "Zugewiesen an",
     },
@@ -139,7 +139,7 @@ export const german: Words = {
     },
     bulk: ({ action, all, left, failed }) => {
       const done = `${action === "start" ? "Start" : "Stopp"} von ${number(all - left - failed)} von ${number(all)} angefordert.`;
-      return failed === 0 ? done : `${done} ${number(failed)} abgelehnt, mit Grund in der Zeile.`;
+      return failed === 0 ? done : `${done} ${number(failed)} abgelehnt.`;
     },
     more: (count) => `Mehr von ${number(count)} weiteren VMs zeigen`,
     usedFrom: (address) => `Von ${address}`,

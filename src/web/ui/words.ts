@@ -150,6 +150,8 @@ export const english = {
     noneNext: "A VM that somebody creates appears here.",
     noMatch: "No VM matches the filter.",
     notPossible: "Select VMs for which this action is possible.",
+    results: "Result of each VM",
+    requested: "requested",
     action: "Action",
     columns: {
       name: "Name",
@@ -180,7 +182,7 @@ export const english = {
     },
     bulk: ({ action, all, left, failed }: NonNullable<typeof bulk.value>) => {
       const done = `${action === "start" ? "Start" : "Stop"} of ${number(all - left - failed)} of ${number(all)} requested.`;
-      return failed === 0 ? done : `${done} ${number(failed)} rejected, with the reason in the row.`;
+      return failed === 0 ? done : `${done} ${number(failed)} rejected.`;
     },
     more: (count: number) => `Show more of ${number(count)} further VMs`,
     usedFrom: (address: string) => `From ${address}`,
