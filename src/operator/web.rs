@@ -68,6 +68,7 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let client = gate::client_without_gate(Config::infer().await?, metrics.clone())?;
     let mut cluster = Cluster::new(client, web::MANAGER);
     cluster.metrics = metrics.clone();
+    let events = cluster.events.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
     let (sender, settings) = watch::channel(present(&config, &users));
     let authorities = options.users.with_file_name("ca.crt");
@@ -103,11 +104,16 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
             drop(sender.send_replace(present(&config, &users)));
         }
     };
-    tokio::select! {
-        () = stopped(stop_signal()?) => Ok(()),
-        ended = tasks.ended() => Err(ended.into()),
-        () = follow_files => Ok(()),
-    }
+    let (stop, mut result) = (stop_signal()?, Ok(()));
+    let work = async {
+        result = tokio::select! {
+            () = stopped(stop) => Ok(()),
+            ended = tasks.ended() => Err(ended.into()),
+            () = follow_files => Ok(()),
+        };
+    };
+    events.publish_during(work).await;
+    result
 }
 
 /// Reads a password from standard input, and prints its hash.

@@ -3,6 +3,7 @@
 use crate::api::VirtualMachine;
 use crate::api::pool::Why;
 use crate::api::vm::{Disk, Network};
+use crate::web::MANAGER;
 use crate::web::rights::Viewer;
 use crate::web::size::Size;
 use crate::web::view::{MachineView, VmView, shortened};
@@ -15,7 +16,7 @@ use strum::VariantNames;
 /// Events on a page.
 const EVENTS_MAX: usize = 50;
 
-/// Reasons of events with addresses of users. Events with names of users have the reasons of [`Why`].
+/// Reasons of events with addresses of users. Events with names of users have the reasons of [`Why`], or are about actions.
 const CONSOLE_REASONS: [&str; 2] = ["ConsoleConnected", "ConsoleDisconnected"];
 
 /// Addresses on a page.
@@ -95,6 +96,8 @@ struct EventRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<Time>,
     is_warning: bool,
+    /// Whether a console has written the event about an action of a user.
+    is_by_user: bool,
     reason: String,
     note: String,
     count: i32,
@@ -178,6 +181,7 @@ impl EventRow {
         Self {
             time: time.or(created),
             is_warning: event.type_.as_deref() == Some("Warning"),
+            is_by_user: event.reporting_controller.as_deref() == Some(MANAGER.reporter),
             count: count.unwrap_or(1),
             reason: text(event.reason),
             note: text(event.note),
@@ -187,7 +191,7 @@ impl EventRow {
     /// Whether the event can name other users, or their addresses.
     fn is_about_users(&self) -> bool {
         let reason = self.reason.as_str();
-        Why::VARIANTS.contains(&reason) || CONSOLE_REASONS.contains(&reason)
+        self.is_by_user || Why::VARIANTS.contains(&reason) || CONSOLE_REASONS.contains(&reason)
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
         ]);
         assert_eq!(details["networks"], expected);
         assert_eq!(details["addresses"], json!(["192.0.2.9"]));
-        let newest = json!({"time": "2026-01-02T00:00:00Z", "isWarning": true, "reason": "Series", "note": "", "count": 7});
+        let newest = json!({"time": "2026-01-02T00:00:00Z", "isWarning": true, "isByUser": false, "reason": "Series", "note": "", "count": 7});
         assert_eq!(details["events"][0], newest);
         let reasons = details["events"].as_array().unwrap();
         assert_eq!((reasons.len(), &reasons[49]["reason"]), (50, &json!("R11")));
@@ -238,8 +242,17 @@ mod tests {
 
     #[test]
     fn only_viewers_of_all_vms_see_events_about_users() {
-        let events = ["VmStarted", "Released", "Assigned", "ConsoleConnected"]
-            .map(|reason| json!({"metadata": {}, "reason": reason, "note": "bob from 192.0.2.7"}));
+        let event =
+            |reason| json!({"metadata": {}, "reason": reason, "note": "bob from 192.0.2.7"});
+        let mut events = [
+            "VmStarted",
+            "Released",
+            "Assigned",
+            "ConsoleConnected",
+            "Any",
+        ]
+        .map(event);
+        events[4]["reportingController"] = json!(MANAGER.reporter);
         let vm = json!({"metadata": {"name": "vm"}, "spec": {"vm": {}}});
         let (view, detailed) = (from_value(vm.clone()).unwrap(), from_value(vm).unwrap());
         let settings = WebSettings::default();
@@ -251,6 +264,6 @@ mod tests {
             events.into_iter().map(|it| it.reason).collect::<Vec<_>>()
         };
         assert_eq!(reasons(Capability::Portal), ["VmStarted"]);
-        assert_eq!(reasons(Capability::Overview).len(), 4);
+        assert_eq!(reasons(Capability::Overview).len(), 5);
     }
 }

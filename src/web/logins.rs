@@ -323,7 +323,10 @@ impl Logins {
 }
 
 /// Counts an attempt.
-fn check<K: Clone + Eq + Hash>(
+///
+/// # Errors
+/// There were too many.
+pub fn check<K: Clone + Eq + Hash>(
     limiter: &DefaultKeyedRateLimiter<K>,
     key: &K,
 ) -> Result<(), Rejected> {

@@ -7,6 +7,7 @@
 //! | `assignments` (pure) | the VMs that users have by pools |
 //! | `view` (pure) | VMs as the console stores and shows them |
 //! | `details`, `size` (pure) | one VM: disks, events, CPUs and memory |
+//! | `events` | events about actions of users |
 //! | `history` (pure) | totals of all VMs over the last day |
 //! | `logins` | passwords, limits of attempts, logins in use |
 //! | `oidc`, `https` | logins by providers of OpenID Connect |
@@ -22,6 +23,7 @@
 
 mod assignments;
 mod details;
+mod events;
 mod history;
 mod http;
 mod https;
@@ -58,6 +60,7 @@ use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
@@ -109,6 +112,8 @@ pub struct Console {
     /// Changes when a pool or an assignment does.
     pools_changed: watch::Sender<()>,
     logins: Logins,
+    /// Events by user and UID of the object.
+    reported: DefaultKeyedRateLimiter<(String, String)>,
     details: Semaphore,
     live: Arc<Semaphore>,
     consoles: Arc<Semaphore>,
@@ -142,6 +147,7 @@ impl Console {
             vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
+            reported: RateLimiter::keyed(Quota::per_minute(events::PER_MINUTE)),
             details: Semaphore::new(DETAILS_MAX),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
             consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),

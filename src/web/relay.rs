@@ -5,6 +5,7 @@ use crate::k8s::key::ObjectKey;
 use crate::k8s::store::children::Change;
 use crate::settings::web::WebSettings;
 use crate::web::Console;
+use crate::web::events::Reason;
 use crate::web::live::{LOGIN_ENDED, PING_INTERVAL, SILENCE_MAX, close};
 use crate::web::logins::{Login, Places, places};
 use crate::web::runner::{CONNECT_TIMEOUT, End, Runner, open, permitted, pod_of, read_answer};
@@ -12,7 +13,7 @@ use crate::web::view::{Refusal, VmView};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,8 +88,9 @@ async fn show(
     let opened = match begin(console, login, requested).await {
         Ok(opened) => opened,
         Err(end) => {
-            if end == End::NotPermitted {
-                tracing::info!(user, %client, vm = requested.vm, function, "console rejected");
+            if matches!(end, End::NotPermitted | End::NotFound) {
+                let reason: &'static str = (&end).into();
+                tracing::info!(user, %client, vm = requested.vm, function, reason, "console rejected");
             }
             return Ok(Some(end));
         }
@@ -105,6 +107,12 @@ async fn show(
     let connected = Message::Text(r#"{"connected":true}"#.into());
     if socket.send(connected).await.is_err() {
         return Ok(None);
+    }
+    if take_over {
+        let (vm, reason) = (vm.object_ref(&()), Reason::ScreenTakenOver);
+        console
+            .report(user, &vm, reason, "takes over the screen")
+            .await;
     }
     let shown = Shown {
         key: ObjectKey::of(&vm),

@@ -1,6 +1,7 @@
 //! Changes of VMs and assignments.
 
 use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
+use crate::web::events::Reason;
 use crate::web::http::{ObjectRequest, Problem};
 use crate::web::logins::Login;
 use crate::web::rights::{Action, Rights, Viewer};
@@ -10,9 +11,9 @@ use crate::web::{Console, MANAGER};
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
-use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::Status;
+use kube::{Api, Resource};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use strum::IntoStaticStr;
@@ -54,6 +55,25 @@ impl VmChange {
             Self::Action(action) => Ok(action.change(vm.reset_request)),
             Self::Size(size) => vm.resize(size),
         }
+    }
+
+    /// The event about the change of these fields.
+    fn event(&self, fields: &Value) -> (Reason, String) {
+        let (reason, what) = match self {
+            Self::Action(Action::Start) => (Reason::StartRequested, "starts the VM"),
+            Self::Action(Action::Stop) => (Reason::StopRequested, "stops the VM"),
+            Self::Action(Action::Reset) => (Reason::ResetRequested, "resets the VM"),
+            Self::Size(_) => {
+                let fields = fields.as_object().into_iter().flatten();
+                let texts = fields.map(|(field, value)| match value.as_str() {
+                    Some(text) => format!("{field} to {text}"),
+                    None => format!("{field} to {value}"),
+                });
+                let what = format!("sets {}", texts.collect::<Vec<_>>().join(" and "));
+                return (Reason::ResizeRequested, what);
+            }
+        };
+        (reason, what.to_owned())
     }
 }
 
@@ -131,9 +151,22 @@ async fn change_assignment(
     let assignments: Api<VmAssignment> = Api::namespaced(client, &console.namespace);
     let name = names::assignment(pool, &user);
     if action == PoolAction::Return {
+        let known = console.pools.assignments.get(&console.pools.key(&name));
         return match assignments.delete(&name, &DeleteParams::default()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            deleted => deleted.map(drop).map_err(|error| failed(&error)),
+            deleted => {
+                deleted.map_err(|error| failed(&error))?;
+                let vm = known.as_ref().and_then(|it| it.status.vm.as_ref());
+                let what = match vm {
+                    Some(vm) => format!("gives the VM {} back", vm.name),
+                    None => "withdraws the request for a VM".to_owned(),
+                };
+                if let Some(pool) = console.pools.pools.get(&console.pools.key(pool)) {
+                    let (pool, reason) = (pool.object_ref(&()), Reason::VmReturned);
+                    console.report(&user, &pool, reason, &what).await;
+                }
+                Ok(())
+            }
         };
     }
     let present = console
@@ -144,8 +177,11 @@ async fn change_assignment(
     if !present.may_request(&login.viewer(&settings)) {
         return Err(not_found().into());
     }
-    let pool = pool.to_owned();
-    let assignment = VmAssignment::new(&name, VmAssignmentSpec { pool, user });
+    let spec = VmAssignmentSpec {
+        pool: pool.to_owned(),
+        user,
+    };
+    let assignment = VmAssignment::new(&name, spec);
     match assignments
         .create(&PostParams::default(), &assignment)
         .await
@@ -157,7 +193,13 @@ async fn change_assignment(
             let ending = || Problem::new(StatusCode::CONFLICT, "Conflict").into();
             (!is_ending).then_some(()).ok_or_else(ending)
         }
-        created => created.map(drop).map_err(|error| failed(&error)),
+        created => {
+            created.map_err(|error| failed(&error))?;
+            let (pool, reason) = (present.object_ref(&()), Reason::VmRequested);
+            let what = "requests a VM of the pool";
+            console.report(&login.user, &pool, reason, what).await;
+            Ok(())
+        }
     }
 }
 
@@ -235,19 +277,26 @@ async fn request_change(
         return Err(Problem::new(StatusCode::CONFLICT, "Conflict").into());
     }
     // With another UID, the API server rejects the patch: the rights are not those of a new VM of the same name.
-    let change = change.of(&vm.spec.vm).map_err(Problem::from)?;
-    let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": change}});
+    let fields = change.of(&vm.spec.vm).map_err(Problem::from)?;
+    let patch = json!({"metadata": {"uid": vm.metadata.uid}, "spec": {"vm": &fields}});
     let params = PatchParams::apply(MANAGER.field_manager);
     let written = vms
         .patch_metadata(name, &params, &Patch::Merge(patch))
         .await;
-    written.map(drop).map_err(|error| {
+    let written = written.map_err(|error| {
         let mut failed = failed(&error);
         if let kube::Error::Api(status) = &error {
             failed.problem.message = Some(status.message.clone());
         }
         failed
-    })
+    })?;
+    // A start of a VM whose state is requested already changes nothing.
+    if written.metadata.generation != vm.metadata.generation {
+        let (reason, what) = change.event(&fields);
+        let vm = vm.object_ref(&());
+        console.report(&login.user, &vm, reason, &what).await;
+    }
+    Ok(())
 }
 
 pub(super) fn failed(error: &kube::Error) -> Failed {

@@ -1,6 +1,7 @@
 //! Screens, serial consoles and files for SPICE viewers.
 
 use crate::api::runner::viewer::{self, Function};
+use crate::web::events::Reason;
 use crate::web::http::{ObjectRequest, Problem, Upgrade, socket};
 use crate::web::logins::Login;
 use crate::web::runner::End;
@@ -10,6 +11,7 @@ use axum::Json;
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use kube::Resource;
 use serde::Deserialize;
 use std::net::IpAddr;
 
@@ -101,6 +103,11 @@ async fn create_viewer_file(
     let addresses: Vec<_> = runner::addresses_of(&pod).collect();
     let port = runner::port_of(&pod, "spice").ok_or(End::NoDisplay)?;
     let options = settings.viewer_files();
+    let of_vm = vm.object_ref(&());
     let spice = vm.spec.vm.display.spice.unwrap_or_default();
-    viewer_file::create(&spice, (&addresses, port), display, options).ok_or(End::NoDisplay)
+    let file = viewer_file::create(&spice, (&addresses, port), display, options);
+    let file = file.ok_or(End::NoDisplay)?;
+    let (reason, what) = (Reason::ViewerFileCreated, "gets a file for virt-viewer");
+    console.report(&login.user, &of_vm, reason, what).await;
+    Ok(file)
 }

@@ -93,7 +93,7 @@ export interface VmDetails {
   networks: { name: string; bridge?: string }[];
   addresses: string[];
   /** The newest first. `time` is a timestamp of RFC 3339. */
-  events: { time?: string; isWarning: boolean; reason: string; note: string; count: number }[];
+  events: { time?: string; isWarning: boolean; isByUser: boolean; reason: string; note: string; count: number }[];
 }
 
 /** `status` is 0 if the server did not answer. */

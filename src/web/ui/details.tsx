@@ -113,10 +113,10 @@ function Events({ of }: { of: VmDetails }) {
       <h3>{text.events}</h3>
       {of.events.length === 0 && <p>{text.noEvents}</p>}
       <ol class="events">
-        {of.events.map(({ time, isWarning, reason, note, count }, index) => (
+        {of.events.map(({ time, isWarning, isByUser, reason, note, count }, index) => (
           <li key={index}>
             <p>
-              {time && timeText(new Date(time))} {isWarning && <b class="error">{text.warning}</b>} {count > 1 && text.times(count)}
+              {time && timeText(new Date(time))} {isWarning && <b class="error">{text.warning}</b>} {isByUser && <b>{text.byUser}</b>} {count > 1 && text.times(count)}
             </p>
             <p>
               <b>{reason}</b>: <span lang="en">{note}</span>

@@ -148,7 +148,7 @@ export const german: Words = {
     close: "Schließen", loading: "Die Details werden geladen…", system: "System", usedFrom: "Benutzt über",
     permissions: "Sie dürfen", noPermissions: "nur ansehen", none: "keine", disks: "Datenträger", networks: "Netze", addresses: "Adressen",
     cd: "CD-Laufwerk", emptyCd: "leer", events: "Ereignisse", warning: "Warnung",
-    noEvents: "Keine Ereignisse. Kubernetes löscht Ereignisse standardmäßig nach einer Stunde.",
+    byUser: "Aktion eines Benutzers", noEvents: "Keine Ereignisse. Kubernetes löscht Ereignisse standardmäßig nach einer Stunde.",
     used: (amount, limit) => `${amount} benutzt, höchstens ${limit}`,
     disk: (name, size) => (size ? `${name}, ${size}` : name),
     network: (name, bridge) => (bridge ? `${name}, Bridge ${bridge}` : `${name}, hinter der Adresse des Pods`),

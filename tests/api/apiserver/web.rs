@@ -171,6 +171,25 @@ impl Console {
         (code, serde_json::from_str(&body).unwrap_or_default())
     }
 
+    /// The events about actions of users: reason, object and note, the oldest first.
+    async fn notes(&self) -> Vec<String> {
+        let events =
+            kube::Api::<Event>::namespaced(self.world.client.clone(), &self.world.namespace);
+        let mut events = events.list(&Default::default()).await.unwrap().items;
+        let reporter = Some("vmoperator.jdrupes.org/vm-web");
+        events.retain(|event| event.reporting_controller.as_deref() == reporter);
+        events.sort_by_key(|event| event.event_time.as_ref().map(|time| time.0));
+        let note = |event: Event| {
+            let object = event.regarding.and_then(|it| it.name).unwrap();
+            format!(
+                "{} {object}: {}",
+                event.reason.unwrap(),
+                event.note.unwrap()
+            )
+        };
+        events.into_iter().map(note).collect()
+    }
+
     async fn state(&self, vm: &str) -> Value {
         let vm = self.world.vms().get(vm).await.unwrap();
         json!(vm.spec.vm.state)

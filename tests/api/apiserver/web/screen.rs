@@ -288,6 +288,8 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     while let Some(Ok(_)) = viewer.next().await {}
     let log = console.log();
     assert_eq!(log.matches("\"console opened\"").count(), 6, "{log}");
+    let taken = "ScreenTakenOver vm: user alice (web console) takes over the screen";
+    assert_eq!(console.notes().await, [taken]);
 }
 
 #[tokio::test]
@@ -333,6 +335,11 @@ async fn serial_console_and_file_for_a_spice_viewer_need_the_same_right() {
         assert_eq!(tokio::join!(file(), runner).0, (code, expected));
     }
     assert!(!console.log().contains("one-time"), "{}", console.log());
+    let file = "ViewerFileCreated vm: user alice (web console) gets a file for virt-viewer";
+    eventually("an event names the user", async || {
+        console.notes().await == [file]
+    })
+    .await;
 
     let page = console.page(&alice, "vms/vm/serial");
     let (mut page, (mut viewer, request)) = tokio::join!(page, runner.accept());
