@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use support::rights::{Right, complaints, granted, with_group};
+use support::rights::{Right, audited, complaints, granted};
 
 /// Permissions that these tests need not use: account, resources, verbs, reason.
 const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
@@ -115,36 +115,6 @@ const EXCEPTIONS: &[(&str, &[&str], &[&str], &str)] = &[
     ),
 ];
 
-/// The account, the request and its result in an entry of the audit log. `None` if it is about no resource, or about a
-/// request that each account may send.
-fn requested(account: &str, entry: &Value) -> Option<(Right, bool)> {
-    let object = &entry["objectRef"];
-    let part = |name: &str| object[name].as_str().unwrap_or_default();
-    let slash = if part("subresource").is_empty() {
-        ""
-    } else {
-        "/"
-    };
-    let resource = with_group(
-        part("apiGroup"),
-        &format!(
-            "{}{slash}{}",
-            object["resource"].as_str()?,
-            part("subresource")
-        ),
-    );
-    let right = (
-        account.to_owned(),
-        resource,
-        entry["verb"].as_str()?.to_owned(),
-        object["name"].as_str().map(ToOwned::to_owned),
-    );
-    Some((
-        right,
-        entry["annotations"]["authorization.k8s.io/decision"] == "allow",
-    ))
-}
-
 fn exceptions() -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for (account, resources, verbs, _) in EXCEPTIONS {
@@ -213,7 +183,7 @@ fn granted_permissions_are_exactly_the_requested_permissions() {
                 .strip_prefix("system:serviceaccount:")
                 .filter(|user| user.starts_with(&run))
             {
-                all.extend(requested(account.rsplit_once(':').unwrap().1, &entry));
+                all.extend(audited(account.rsplit_once(':').unwrap().1, &entry));
             }
         }
     }

@@ -19,6 +19,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 
 mod pools;
 mod provider;
+mod rights;
 mod screen;
 
 type Page = WebSocketStream<TcpStream>;

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
 
 const TOKEN: &str = "test";
+/// The namespace of the test that compares the requests of an account with its Role.
+pub const AUDITED: &str = "test-web-granted";
 /// The server is ready after 5 s on an idle machine.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -131,7 +133,7 @@ impl Server {
         Self::launch(&["--disable-admission-plugins=ServiceAccount"])
     }
 
-    /// Starts etcd and the API server as in the local cluster, with an audit log of all writes.
+    /// Starts etcd and the API server as in the local cluster, with an audit log of all writes, and of the reads in the namespace [`AUDITED`].
     /// [`Server::start_controllers`] starts the controllers.
     #[must_use]
     pub fn start_for_controllers() -> Self {
@@ -169,7 +171,10 @@ impl Server {
         server.write("kubeconfig", &server.kubeconfig().to_string());
         let policy = json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-            "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]}],
+            "rules": [
+                {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
+                {"level": "Metadata", "namespaces": [AUDITED]},
+            ],
         });
         server.write("audit.yaml", &policy.to_string());
         server.write(

@@ -58,6 +58,37 @@ pub fn right_of<B>(account: &str, request: &Request<B>) -> Right {
     (account.to_owned(), resource, verb.to_owned(), name)
 }
 
+/// The account, the request and its result in an entry of the audit log. `None` if it is about no resource, or about a
+/// request that each account may send.
+#[must_use]
+pub fn audited(account: &str, entry: &Value) -> Option<(Right, bool)> {
+    let object = &entry["objectRef"];
+    let part = |name: &str| object[name].as_str().unwrap_or_default();
+    let slash = if part("subresource").is_empty() {
+        ""
+    } else {
+        "/"
+    };
+    let resource = with_group(
+        part("apiGroup"),
+        &format!(
+            "{}{slash}{}",
+            object["resource"].as_str()?,
+            part("subresource")
+        ),
+    );
+    let right = (
+        account.to_owned(),
+        resource,
+        entry["verb"].as_str()?.to_owned(),
+        object["name"].as_str().map(ToOwned::to_owned),
+    );
+    Some((
+        right,
+        entry["annotations"]["authorization.k8s.io/decision"] == "allow",
+    ))
+}
+
 /// The permissions of a role.
 #[must_use]
 pub fn granted(account: &str, role: &Value) -> BTreeSet<Right> {

@@ -40,6 +40,7 @@ const CLAIMS: &[Claim] = &[
         "web console, one for each namespace",
         Ok(&[
             "account_of_the_console_changes_only_the_fields_of_its_actions",
+            "permissions_of_the_console_are_those_that_it_uses",
             "actions_need_a_login_a_permission_and_a_page_of_the_console",
             "details_and_size_of_a_vm_need_their_rights",
             "only_viewers_of_all_vms_see_totals_and_nodes",
