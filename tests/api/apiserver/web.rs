@@ -491,24 +491,45 @@ async fn account_of_the_console_changes_only_the_fields_of_its_actions() {
             .is_err()
     })
     .await;
-    for rejected in [
-        json!({"metadata": {"labels": {"a": "b"}}}),
-        json!({"metadata": {"annotations": {"a": "b"}}}),
-        json!({"metadata": {"finalizers": ["a/b"]}}),
-        json!({"spec": {"permissions": [{"user": "eve", "may": ["*"]}]}}),
-        json!({"spec": {"permissions": null}}),
-        json!({"spec": {"cloudInit": {"userData": {}}}}),
-        json!({"spec": {"image": {"source": "evil"}}}),
-        machine(json!({"maximumRam": "2Gi"})),
-        machine(json!({"disks": [{"cdrom": {"image": "evil.iso"}}]})),
-        machine(json!({"state": "Stopped", "maximumCpus": 3})),
-    ] {
-        let error = patch(rejected.clone()).await.unwrap_err().to_string();
-        assert!(
-            error.contains("the account vm-web may not change"),
-            "{rejected}: {error}"
-        );
-    }
+    let all_rejected = async |rejected: Vec<(&str, Value)>| {
+        for (field, rejected) in rejected {
+            let error = patch(rejected.clone()).await.unwrap_err().to_string();
+            let expected = format!("the account vm-web may not change {field}, but only");
+            assert!(error.contains(&expected), "{rejected}: {error}");
+        }
+    };
+    let metadata = |field: &str, value: Value| json!({"metadata": {field: value}});
+    all_rejected(vec![
+        ("metadata.labels", metadata("labels", json!({"a": "b"}))),
+        (
+            "metadata.annotations",
+            metadata("annotations", json!({"a": "b"})),
+        ),
+        (
+            "metadata.finalizers",
+            metadata("finalizers", json!(["a/b"])),
+        ),
+        (
+            "spec.permissions",
+            json!({"spec": {"permissions": [{"user": "eve", "may": ["*"]}]}}),
+        ),
+        ("spec.permissions", json!({"spec": {"permissions": null}})),
+        (
+            "spec.cloudInit",
+            json!({"spec": {"cloudInit": {"userData": {}}}}),
+        ),
+        ("spec.image", json!({"spec": {"image": {"source": "evil"}}})),
+        ("spec.vm.maximumRam", machine(json!({"maximumRam": "2Gi"}))),
+        (
+            "spec.vm.disks",
+            machine(json!({"disks": [{"cdrom": {"image": "evil.iso"}}]})),
+        ),
+        (
+            "spec.vm.maximumCpus",
+            machine(json!({"state": "Stopped", "maximumCpus": 3})),
+        ),
+    ])
+    .await;
     let allowed = json!({"state": "Stopped", "currentCpus": 1, "currentRam": "1Gi", "resetRequest": 1, "restartRequest": 1});
     patch(machine(allowed)).await.unwrap();
     patch(machine(json!({"currentCpus": null}))).await.unwrap();
@@ -519,6 +540,45 @@ async fn account_of_the_console_changes_only_the_fields_of_its_actions() {
     let own = world.vms();
     let params = PatchParams::default();
     own.patch("vm", &params, &Patch::Merge(spec)).await.unwrap();
+
+    // Changed and removed fields. An admission plugin rejects other owners by itself, unless the account may delete the VM.
+    let rule =
+        json!({"apiGroups": ["vmoperator.jdrupes.org"], "resources": ["vms"], "verbs": ["*"]});
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "vm-web"}, "rules": [rule]});
+    world.apply(&role, false).await.unwrap();
+    let uid = own.get("read").await.unwrap().metadata.uid;
+    let owner = |name: &str| json!([{"apiVersion": "vmoperator.jdrupes.org/v1", "kind": "VirtualMachine", "name": name, "uid": uid}]);
+    let present = json!({"labels": {"a": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.org/a"], "ownerReferences": owner("read")});
+    let present = json!({"metadata": present, "spec": {"vm": {"maximumCpus": 3}}});
+    own.patch("vm", &params, &Patch::Merge(present))
+        .await
+        .unwrap();
+    eventually("the account may delete the VM", async || {
+        let params = kube::api::DeleteParams::default().dry_run();
+        vms.delete("vm", &params).await.is_ok()
+    })
+    .await;
+    all_rejected(vec![
+        ("metadata.labels", metadata("labels", json!({"a": "c"}))),
+        ("metadata.labels", metadata("labels", Value::Null)),
+        (
+            "metadata.annotations",
+            metadata("annotations", json!({"a": "c"})),
+        ),
+        ("metadata.annotations", metadata("annotations", Value::Null)),
+        ("metadata.finalizers", metadata("finalizers", Value::Null)),
+        (
+            "metadata.ownerReferences",
+            metadata("ownerReferences", owner("other")),
+        ),
+        (
+            "metadata.ownerReferences",
+            metadata("ownerReferences", Value::Null),
+        ),
+        ("spec.vm.maximumCpus", machine(json!({"maximumCpus": null}))),
+    ])
+    .await;
+    patch(machine(json!({"state": "Running"}))).await.unwrap();
 }
 
 /// The names on a page, after its next message.
