@@ -159,7 +159,7 @@ fn end<S: Section>(
     process: &Process,
 ) -> Shared<BoxFuture<'static, Option<ConfigFile<S>>>> {
     let (signal, log_level) = (stopped(process.stop.clone()), process.log_level.clone());
-    let valid = process.metrics.clone();
+    let valid = process.metrics.settings_valid.clone();
     let end = async move {
         tokio::select! {
             () = signal => None,

@@ -34,7 +34,7 @@ pub(super) struct Web {
     /// Address and port of the web console
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
     listen: SocketAddr,
-    /// Address and port of the HTTP server with /livez and /readyz
+    /// Address and port of the HTTP server with /livez, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:8081")]
     http: SocketAddr,
     #[command(flatten)]
@@ -67,12 +67,14 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
     let metrics = Arc::<Metrics>::default();
     let client = gate::client_without_gate(Config::infer().await?, metrics.clone())?;
     let mut cluster = Cluster::new(client, web::MANAGER);
-    cluster.metrics = metrics.clone();
+    cluster.metrics = metrics;
     let events = cluster.events.clone();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), namespace, "starting");
     let (sender, settings) = watch::channel(present(&config, &users));
     let authorities = options.users.with_file_name("ca.crt");
     let console = Console::new(cluster, namespace, settings, &authorities);
+    let config_valid = console.metrics.settings_valid("config.yaml");
+    let users_valid = console.metrics.settings_valid("users.yaml");
     let mut tasks = Tasks::default();
     console.start(&mut tasks);
     for (name, address, router) in [
@@ -81,7 +83,11 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
             options.listen,
             web::router(console.clone()),
         ),
-        ("/livez and /readyz", options.http, web::probes(console)),
+        (
+            "/livez, /readyz and /metrics",
+            options.http,
+            web::probes(console),
+        ),
     ] {
         let what = format!("serving {name} over HTTP");
         let serving = web::serve(address, router, &what).await;
@@ -92,13 +98,13 @@ pub(super) async fn run(options: Web) -> Result<(), Fatal> {
         let (mut config, mut users) = (config, users);
         loop {
             tokio::select! {
-                changed = config.clone().changed(&metrics, Some(&log_level)) => {
+                changed = config.clone().changed(&config_valid, Some(&log_level)) => {
                     if changed.settings.namespace() != config.settings.namespace() {
                         tracing::warn!("the changed namespace needs a restart of the console");
                     }
                     config = changed;
                 }
-                changed = users.clone().changed(&metrics, None) => users = changed,
+                changed = users.clone().changed(&users_valid, None) => users = changed,
             }
             tracing::info!("the configuration has changed");
             drop(sender.send_replace(present(&config, &users)));

@@ -1,7 +1,7 @@
 //! (io) The configuration file: it is read at the start and watched for changes while the operator runs.
 
 use crate::telemetry::logs::LogLevel;
-use crate::telemetry::metrics::Metrics;
+use prometheus_client::metrics::gauge::Gauge;
 use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -172,8 +172,9 @@ impl<S: Section> ConfigFile<S> {
     }
 
     /// Waits until the file has another valid configuration, and returns it. Until then, `log_level` follows the file
-    /// `logging.properties` in the same directory. An invalid or removed file changes only the metric.
-    pub async fn changed(mut self, metrics: &Metrics, log_level: Option<&LogLevel>) -> Self {
+    /// `logging.properties` in the same directory. An invalid or removed file only sets `valid`
+    /// to 0.
+    pub async fn changed(mut self, valid: &Gauge, log_level: Option<&LogLevel>) -> Self {
         loop {
             if let Some(log_level) = log_level {
                 log_level.follow(&self.path);
@@ -195,7 +196,7 @@ impl<S: Section> ConfigFile<S> {
                     error,
                 )),
             };
-            metrics.settings_valid.set(parsed.is_ok().into());
+            valid.set(parsed.is_ok().into());
             match parsed {
                 Ok(settings) if settings == self.settings => {}
                 Ok(settings) => return Self { settings, ..self },

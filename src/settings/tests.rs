@@ -269,7 +269,7 @@ async fn file_is_followed_and_only_another_valid_configuration_is_used() {
     let metrics = Arc::new(Metrics::default());
     let following = tokio::spawn({
         let (metrics, (_filter, level)) = (metrics.clone(), LogLevel::new(LevelFilter::INFO));
-        async move { config.changed(&metrics, Some(&level)).await }
+        async move { config.changed(&metrics.settings_valid, Some(&level)).await }
     });
     for (overcommit, is_valid) in [
         (Some("lots"), 0),
@@ -300,7 +300,7 @@ async fn missing_optional_file_means_defaults_also_after_an_unreadable_one() {
     let metrics = Arc::new(Metrics::default());
     let follow = |config: ConfigFile<Settings>| {
         let metrics = metrics.clone();
-        tokio::spawn(async move { config.changed(&metrics, None).await })
+        tokio::spawn(async move { config.changed(&metrics.settings_valid, None).await })
     };
     let config = ConfigFile::load_optional(&path).unwrap();
     assert_eq!(config.settings, Settings::default());

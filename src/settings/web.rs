@@ -2,6 +2,7 @@
 //! `vm-operator`.
 
 use crate::settings::{Section, limits};
+use http::uri::Authority;
 use ipnet::IpNet;
 use regex::Regex;
 use schemars::JsonSchema;
@@ -96,6 +97,9 @@ pub struct Server {
     /// Networks and addresses of reverse proxies, such as `10.0.0.0/8`. The header `X-Forwarded-For` of their requests names the
     /// client's address for log lines and for the limits of logins. Default: none.
     pub trusted_proxies: Vec<String>,
+    /// Addresses of the console, as browsers show them: `https://HOST[:PORT]`, or host names, with which each port is allowed. Requests to
+    /// other hosts are rejected. Default: none, which allows all.
+    pub public_addresses: Vec<String>,
     /// Key `/ConsoleWeblet`.
     #[serde(rename = "/ConsoleWeblet")]
     pub weblet: Weblet,
@@ -525,6 +529,38 @@ impl WebSettings {
         }
     }
 
+    fn public_addresses(&self) -> impl Iterator<Item = PublicAddress> {
+        let addresses = self.server.public_addresses.iter();
+        addresses.filter_map(|text| PublicAddress::parse(text))
+    }
+
+    /// Whether the console answers requests with this header `Host`.
+    #[must_use]
+    pub fn accepts_host(&self, host: &str) -> bool {
+        let mut addresses = self.public_addresses();
+        self.server.public_addresses.is_empty() || addresses.any(|address| address.has(host))
+    }
+
+    /// Whether a page of this `Origin` is one of the console, which has received the header `Host`. The console does not know whether
+    /// a proxy before it serves HTTPS.
+    #[must_use]
+    pub fn accepts_origin(&self, origin: &str, host: &str) -> bool {
+        let Some((scheme, address)) = origin.split_once("://") else {
+            return false;
+        };
+        let is_own = ["http", "https"].contains(&scheme) && address.eq_ignore_ascii_case(host);
+        let mut addresses = self.public_addresses();
+        is_own && self.server.public_addresses.is_empty()
+            || addresses.any(|public| {
+                let is_meant = if public.is_origin {
+                    scheme == "https"
+                } else {
+                    is_own
+                };
+                is_meant && public.has(address)
+            })
+    }
+
     /// The address of the client of a request from `peer`: of `forwarded`, which is the text of the header `X-Forwarded-For`, the
     /// last address that is no trusted proxy.
     #[must_use]
@@ -545,6 +581,39 @@ impl WebSettings {
             }
         }
         client
+    }
+}
+
+/// An item of `publicAddresses`.
+struct PublicAddress {
+    /// Whether the address has a scheme and a port. Else it is a host name.
+    is_origin: bool,
+    host: Authority,
+}
+
+impl PublicAddress {
+    fn parse(text: &str) -> Option<Self> {
+        let origin = text.strip_prefix("https://");
+        let host: Authority = origin.unwrap_or(text).parse().ok()?;
+        let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || "-.:[]".contains(letter);
+        let name = host.host();
+        let is_complete = match host.port_u16() {
+            Some(port) => origin.is_some() && host.as_str() == format!("{name}:{port}"),
+            None => host.as_str() == name,
+        };
+        let is_address = is_complete && !name.is_empty() && name.chars().all(is_allowed);
+        is_address.then_some(Self {
+            is_origin: origin.is_some(),
+            host,
+        })
+    }
+
+    fn has(&self, host: &str) -> bool {
+        let port = |host: &Authority| host.port_u16().unwrap_or(443);
+        host.parse::<Authority>().is_ok_and(|host| {
+            host.host().eq_ignore_ascii_case(self.host.host())
+                && (!self.is_origin || port(&host) == port(&self.host))
+        })
     }
 }
 
@@ -585,6 +654,13 @@ impl Section for WebSettings {
         if !self.server.trusted_proxies.iter().all(is_network) {
             let key = "/GuiHttpServer.trustedProxies".to_owned();
             return Some((key, "use networks such as 10.0.0.0/8, or addresses"));
+        }
+        let is_address = |text: &String| PublicAddress::parse(text).is_some();
+        if !self.server.public_addresses.iter().all(is_address) {
+            let key = "/GuiHttpServer.publicAddresses".to_owned();
+            let next_step = "use addresses such as https://vms.example.org or https://vms.example.org:8443 without a path, \
+                             or host names without a port";
+            return Some((key, next_step));
         }
         let validity = &self.controller.reconciler.display_secret.password_validity;
         let is_allowed = |validity: &NumberOrText| {
@@ -739,12 +815,65 @@ mod tests {
             ),
             (user("a", &HASH[..50]), "", "users[0].password"),
             ("[]".into(), "trustedProxies: [10.0.0.0/40]", "10.0.0.0/8"),
+            (
+                "[]".into(),
+                "publicAddresses: [vms.example, \"https://vms.example/\"]",
+                "/GuiHttpServer.publicAddresses: the value is not allowed; use addresses such as https://",
+            ),
         ] {
             let error = parse(&users, more).unwrap_err();
             assert!(
                 error.contains(expected) && error.contains("line "),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn public_addresses_are_the_hosts_and_origins_of_requests() {
+        let (any, _) = parse("[]", "publicAddresses: []").unwrap();
+        let addresses =
+            "publicAddresses: [\"https://vms.example\", \"https://[fd00::1]:8443\", localhost]";
+        let (some, _) = parse("[]", addresses).unwrap();
+        for (host, is_public) in [
+            ("vms.example", true),
+            ("VMS.example:443", true),
+            ("vms.example:8443", false),
+            ("[fd00::1]:8443", true),
+            ("[fd00::1]", false),
+            ("localhost:8080", true),
+            ("localhost.evil.example", false),
+            ("", false),
+        ] {
+            assert_eq!(some.accepts_host(host), is_public, "{host}");
+            assert!(any.accepts_host(host), "{host}");
+        }
+        for (origin, host, by_any, by_some) in [
+            ("https://vms.example", "vms.example", true, true),
+            ("http://vms.example", "vms.example", true, false),
+            ("https://vms.example", "10.0.0.1:8080", false, true),
+            ("https://vms.example:8443", "vms.example", false, false),
+            ("http://localhost:8080", "localhost:8080", true, true),
+            ("http://localhost:9090", "localhost:8080", false, false),
+            ("https://evil.example", "vms.example", false, false),
+            ("https://evil.example", "evil.example", true, false),
+            ("ftp://localhost", "localhost", false, false),
+            ("null", "null", false, false),
+        ] {
+            let found = [&any, &some].map(|it| it.accepts_origin(origin, host));
+            assert_eq!(found, [by_any, by_some], "{origin} {host}");
+        }
+        for wrong in [
+            "",
+            "https://",
+            "http://vms.example",
+            "vms.example:443",
+            "https://a@b",
+            "*.example",
+            "https://a:",
+            "::1",
+        ] {
+            assert!(PublicAddress::parse(wrong).is_none(), "{wrong}");
         }
     }
 

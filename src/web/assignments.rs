@@ -70,6 +70,15 @@ impl Pools {
         rows.collect()
     }
 
+    /// Whether the viewer sees the pool.
+    #[must_use]
+    pub fn is_visible(&self, name: &str, viewer: &Viewer<'_>) -> bool {
+        let pool = self.pools.get(&self.key(name));
+        pool.is_some_and(|pool| {
+            pool.may_request(viewer) || self.row(&pool, viewer).assignment.is_some()
+        })
+    }
+
     fn row(&self, pool: &PoolView, viewer: &Viewer<'_>) -> PoolRow {
         let name = pool.name_any();
         let assignment = self.key(&names::assignment(&name, viewer.user()));

@@ -15,6 +15,7 @@
 //! | `relay` | the screen or the serial console of a VM on one page |
 //! | `viewer_file` (pure) | files for SPICE viewers |
 //! | `runner` | connections to the runners of VMs |
+//! | `metrics` | the metrics of the console |
 //! | `keys` | the console's key for connections to runners |
 //! | `http` | routes and headers |
 //! | `server` | connections with their limits |
@@ -30,6 +31,7 @@ mod https;
 mod keys;
 mod live;
 mod logins;
+mod metrics;
 mod oidc;
 mod pools;
 mod relay;
@@ -42,6 +44,7 @@ mod viewer_file;
 
 pub use http::{probes, router};
 pub use logins::{COST, PASSWORD_MAX};
+pub use metrics::{DONE, WebMetrics};
 pub use server::serve;
 
 use crate::k8s::cluster::{Cluster, Manager};
@@ -60,6 +63,7 @@ use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
+use futures::StreamExt;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -114,6 +118,8 @@ pub struct Console {
     logins: Logins,
     /// Events by user and UID of the object.
     reported: DefaultKeyedRateLimiter<(String, String)>,
+    /// The metrics of the console, without those of a controller.
+    pub metrics: Arc<WebMetrics>,
     details: Semaphore,
     live: Arc<Semaphore>,
     consoles: Arc<Semaphore>,
@@ -148,6 +154,7 @@ impl Console {
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
             reported: RateLimiter::keyed(Quota::per_minute(events::PER_MINUTE)),
+            metrics: Arc::default(),
             details: Semaphore::new(DETAILS_MAX),
             live: Arc::new(Semaphore::new(LIVE_MAX)),
             consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
@@ -205,6 +212,12 @@ impl Console {
         let (cluster, undecodable) = (self.cluster.clone(), Undecodable::new::<K>(None));
         let (config, stand_in) = (watcher::Config::default(), StandIn::Nothing(without_rights));
         let events = decoded_in(&cluster, &namespaces, &config, &undecodable, stand_in);
+        let (metrics, now) = (self.metrics.clone(), cluster.now);
+        // The watcher begins a list with `Init`, before the API server has answered.
+        let events = events.inspect(move |event| match event {
+            Ok(watcher::Event::Init) | Err(_) => {}
+            Ok(_) => metrics.news(now()),
+        });
         let changed = move |_, change| changed(change);
         let watch = follow::children(cluster, resource, events, cache.clone(), changed);
         tasks.spawn(format!("watch of {resource}"), watch);

@@ -104,6 +104,7 @@ async fn show(
     } = opened;
     let name = vm.name();
     tracing::info!(user, %client, vm = name, function, take_over, "console opened");
+    let _open = console.metrics.open_console(requested.function);
     let connected = Message::Text(r#"{"connected":true}"#.into());
     if socket.send(connected).await.is_err() {
         return Ok(None);

@@ -4,6 +4,7 @@ use crate::api::pool::{VmAssignment, VmAssignmentSpec, names};
 use crate::web::events::Reason;
 use crate::web::http::{ObjectRequest, Problem};
 use crate::web::logins::Login;
+use crate::web::metrics::DONE;
 use crate::web::rights::{Action, Rights, Viewer};
 use crate::web::size::{RequestedSize, Wrong};
 use crate::web::view::{MachineView, is_object_name};
@@ -120,6 +121,9 @@ async fn carry_out(request: ObjectRequest, change: Change) -> Result<StatusCode,
                 (action.into(), None, Some(name), done)
             }
         };
+        let result = done.as_ref().err();
+        let result = result.map_or(DONE, |failed| failed.problem.reason);
+        console.metrics.action(action, result);
         match &done {
             Ok(()) => tracing::info!(user, %client, action, vm, pool, cpus, ram, "action"),
             Err(Failed { problem, error }) => {

@@ -7,10 +7,10 @@ use crate::web::logins::Login;
 use crate::web::runner::End;
 use crate::web::viewer_file::{self, ViewerFile};
 use crate::web::{Console, relay, runner};
-use axum::Json;
 use axum::extract::Query;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use kube::Resource;
 use serde::Deserialize;
 use std::net::IpAddr;
@@ -22,22 +22,11 @@ pub(super) struct ScreenQuery {
     take_over: bool,
 }
 
-pub(super) async fn screen(
+/// The function is that of the route's check.
+pub(super) async fn console(
+    Extension(function): Extension<Function>,
     Query(ScreenQuery { take_over }): Query<ScreenQuery>,
     request: ObjectRequest,
-    upgrade: Upgrade,
-) -> Result<Response, Problem> {
-    relayed(request, Function::Screen, take_over, upgrade)
-}
-
-pub(super) async fn serial(request: ObjectRequest, upgrade: Upgrade) -> Result<Response, Problem> {
-    relayed(request, Function::Serial, false, upgrade)
-}
-
-fn relayed(
-    request: ObjectRequest,
-    function: Function,
-    take_over: bool,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
     let ObjectRequest {
@@ -48,11 +37,11 @@ fn relayed(
         headers,
     } = request;
     let limits = (runner::MESSAGE_MAX, runner::UNSENT_MAX);
-    let upgrade = socket(&headers, upgrade, limits)?;
+    let upgrade = socket(&console, &headers, upgrade, limits)?;
     let requested = relay::Requested {
         vm: name,
         function,
-        take_over,
+        take_over: take_over && function == Function::Screen,
         client,
     };
     Ok(upgrade.on_upgrade(move |socket| relay::run(socket, console, login, requested)))

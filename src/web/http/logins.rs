@@ -3,6 +3,7 @@
 use crate::web::Console;
 use crate::web::http::{COOKIE, Problem, Shared, client};
 use crate::web::logins::{Login, Rejected};
+use crate::web::metrics::DONE;
 use crate::web::oidc::{self, Pending, Returned};
 use crate::web::rights::Capability;
 use axum::extract::rejection::JsonRejection;
@@ -93,6 +94,8 @@ pub(super) async fn login(
         let begun = logins
             .begin(settings, &user, password, client, previous)
             .await;
+        let result = begun.as_ref().err().map_or(DONE, reason);
+        checked.metrics.login(result);
         match &begun {
             Ok(login) => tracing::info!(user = &*login.user, %client, "login"),
             Err(rejected) if logins.is_logged(*rejected, client) => {
@@ -251,7 +254,11 @@ pub(super) async fn complete_by_provider(
         );
         Ok::<_, oidc::Error>((login, page))
     };
-    match completed.await {
+    let completed = completed.await;
+    let result = completed.as_ref().err();
+    let result = result.map_or(DONE, oidc::Error::code);
+    console.metrics.login(result);
+    match completed {
         Ok((login, page)) => {
             let settings = console.settings();
             let viewer = login.viewer(&settings);
@@ -267,13 +274,23 @@ pub(super) async fn complete_by_provider(
     }
 }
 
-fn rejection(rejected: Rejected) -> Response {
+/// The reason as the page gets it.
+fn reason(rejected: &Rejected) -> &'static str {
     match rejected {
-        Rejected::Wrong => Problem::new(StatusCode::UNAUTHORIZED, "LoginRejected").into_response(),
-        Rejected::Busy => Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Busy").into_response(),
+        Rejected::Wrong => "LoginRejected",
+        Rejected::Busy => "Busy",
+        Rejected::Limited(_) => "TooManyAttempts",
+    }
+}
+
+fn rejection(rejected: Rejected) -> Response {
+    let problem = |status| Problem::new(status, reason(&rejected));
+    match rejected {
+        Rejected::Wrong => problem(StatusCode::UNAUTHORIZED).into_response(),
+        Rejected::Busy => problem(StatusCode::SERVICE_UNAVAILABLE).into_response(),
         Rejected::Limited(wait) => {
             let seconds = wait.as_secs() + 1;
-            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "TooManyAttempts");
+            let problem = problem(StatusCode::TOO_MANY_REQUESTS);
             ([(header::RETRY_AFTER, seconds)], problem).into_response()
         }
     }

@@ -2,6 +2,9 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | `routes` | all routes, with their checks |
+//! | `addresses` | the address of the console in requests |
+//! | `probes` | probes and metrics |
 //! | `logins` | sessions, logins and logouts |
 //! | `actions` | changes of VMs and assignments |
 //! | `details` | one VM |
@@ -9,25 +12,29 @@
 //! | `consoles` | screens, serial consoles and files for SPICE viewers |
 
 mod actions;
+mod addresses;
 mod consoles;
 mod details;
 mod logins;
 mod overview;
+mod probes;
+mod routes;
 
-use crate::k8s::registry::Stored;
-use crate::settings::web::{CALLBACK, WebSettings};
+pub use probes::probes;
+
+use crate::settings::web::WebSettings;
+use crate::web::http::addresses::{is_same_origin, require_host};
 use crate::web::logins::{Login, places};
 use crate::web::size::Wrong;
 use crate::web::{Console, live};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, Request, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
 use axum::{Extension, Json, Router};
 use axum_extra::extract::CookieJar;
 use memory_serve::CacheControl;
@@ -141,7 +148,6 @@ type Shared = State<Arc<Console>>;
 
 /// All routes of the console.
 pub fn router(console: Arc<Console>) -> Router {
-    let require_login = from_fn_with_state(console.clone(), require_login);
     let pages = memory_serve::load!()
         .cache_control(CacheControl::NoCache)
         .html_cache_control(CacheControl::NoCache);
@@ -150,33 +156,7 @@ pub fn router(console: Arc<Console>) -> Router {
     let no_store = HeaderValue::from_static("no-store");
     let other_origin =
         |_: ProtectionError| Problem::new(StatusCode::FORBIDDEN, "OtherOrigin").into_response();
-    let mut router = Router::new()
-        .route("/api/v1/session", get(logins::session))
-        .route("/api/v1/active", post(logins::active))
-        .route("/api/v1/live", get(live))
-        .route("/api/v1/history", get(overview::history))
-        .route("/api/v1/vms/{name}", get(details::details))
-        .route("/api/v1/vms/{name}/actions", post(actions::act))
-        .route("/api/v1/vms/{name}/size", put(actions::resize))
-        .route("/api/v1/vms/{name}/screen", get(consoles::screen))
-        .route("/api/v1/vms/{name}/serial", get(consoles::serial))
-        .route(
-            "/api/v1/vms/{name}/viewer-file",
-            post(consoles::viewer_file),
-        )
-        .route(
-            "/api/v1/pools/{name}/assignment",
-            post(actions::request_vm).delete(actions::return_vm),
-        )
-        // The routes above need a login, which the layer adds to the request.
-        .route_layer(require_login)
-        .route(
-            "/api/v1/login",
-            post(logins::login).get(logins::ways_to_log_in),
-        )
-        .route("/api/v1/oidc/{name}", get(logins::begin_by_provider))
-        .route(CALLBACK, get(logins::complete_by_provider))
-        .route("/api/v1/logout", post(logins::logout))
+    let mut router = routes::api(&console)
         .layer(SetResponseHeaderLayer::if_not_present(
             header::CACHE_CONTROL,
             no_store,
@@ -187,7 +167,8 @@ pub fn router(console: Arc<Console>) -> Router {
         .layer(TimeoutLayer::with_status_code(
             StatusCode::REQUEST_TIMEOUT,
             REQUEST_MAX,
-        ));
+        ))
+        .layer(from_fn_with_state(console.clone(), require_host));
     for (name, value) in HEADERS {
         let value = HeaderValue::from_static(value);
         router = router.layer(SetResponseHeaderLayer::overriding(name, value));
@@ -195,39 +176,13 @@ pub fn router(console: Arc<Console>) -> Router {
     router.with_state(console)
 }
 
-/// The routes of the probes, which have a port of their own: clients that use all connections of the console do not end it.
-pub fn probes(console: Arc<Console>) -> Router {
-    Router::new()
-        .route("/livez", get(async || "ok"))
-        .route("/readyz", get(readyz))
-        .with_state(console)
-}
-
-async fn readyz(State(console): Shared) -> impl IntoResponse {
-    if console.vms.is_ready() {
-        (StatusCode::OK, "ok")
-    } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the console is not ready, because it has not received the first list of VMs",
-        )
-    }
-}
-
-async fn require_login(
-    State(console): Shared,
-    jar: CookieJar,
-    mut request: Request,
-    next: Next,
-) -> Response {
+/// The login of the request's cookie.
+fn login_of(console: &Console, headers: &HeaderMap) -> Result<Login, Problem> {
+    let jar = CookieJar::from_headers(headers);
     let login = jar
         .get(COOKIE)
         .and_then(|cookie| console.logins.find(cookie.value(), &console.settings()));
-    let Some(login) = login else {
-        return Problem::new(StatusCode::UNAUTHORIZED, "LoginNeeded").into_response();
-    };
-    request.extensions_mut().insert(login);
-    next.run(request).await
+    login.ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, "LoginNeeded"))
 }
 
 /// The address of the client, for log lines and limits.
@@ -270,24 +225,14 @@ impl FromRequestParts<Arc<Console>> for ObjectRequest {
     }
 }
 
-/// Whether the page of this console sends the request. Browsers send one of these headers with each WebSocket, and no page can
-/// change them. A proxy may change `Host`, so `Sec-Fetch-Site` comes first.
-fn is_same_origin(headers: &HeaderMap) -> bool {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(site) = text(HeaderName::from_static("sec-fetch-site")) {
-        return site == "same-origin";
-    }
-    let origin = text(header::ORIGIN).and_then(|origin| origin.split_once("://"));
-    origin.is_some_and(|(_, authority)| Some(authority) == text(header::HOST))
-}
-
 /// The WebSocket of a page.
 fn socket(
+    console: &Console,
     headers: &HeaderMap,
     upgrade: Upgrade,
     (message_max, unsent_max): (usize, usize),
 ) -> Result<WebSocketUpgrade, Problem> {
-    if !is_same_origin(headers) {
+    if !is_same_origin(headers, &console.settings()) {
         return Err(Problem::new(StatusCode::FORBIDDEN, "OtherOrigin"));
     }
     let upgrade = upgrade?
@@ -308,7 +253,7 @@ async fn live(
     headers: HeaderMap,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let upgrade = socket(&headers, upgrade, (MESSAGE_MAX, UNSENT_MAX))?;
+    let upgrade = socket(&console, &headers, upgrade, (MESSAGE_MAX, UNSENT_MAX))?;
     let places = places(&console.live, &login.live).ok_or_else(busy)?;
     Ok(upgrade.on_upgrade(move |socket| live::run(socket, console, login, places)))
 }

@@ -320,6 +320,7 @@ export const german: Words = {
         ? `Zu viele Versuche. Versuchen Sie es in ${counted(e.retryAfterSeconds, "Sekunde", "Sekunden")} erneut.`
         : "Zu viele Versuche. Warten Sie eine Minute und versuchen Sie es erneut.",
     Busy: () => "Der Server ist ausgelastet. Versuchen Sie es in einigen Sekunden erneut.",
+    OtherHost: () => "Die Webkonsole hat eine andere Adresse. Öffnen Sie die Seite unter der Adresse, die Ihre Administration genannt hat.",
     OtherOrigin: () => "Der Server lehnt Anfragen von dieser Adresse ab. Öffnen Sie die Seite unter der Adresse, die Ihre Administration genannt hat.",
     InvalidRequest: (e) => `Der Server hat die Anfrage abgelehnt.${sentence(e.message)} Laden Sie die Seite neu und versuchen Sie es erneut.`,
     NotPermitted: (e) => `Sie dürfen diese Aktion nicht ausführen.${sentence(e.message)} ${ASK}`,

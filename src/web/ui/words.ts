@@ -203,6 +203,7 @@ export const english = {
     events: "Events",
     noEvents: "No events. Kubernetes deletes events after an hour by default.",
     warning: "Warning",
+    byUser: "Action of a user",
     used: (amount: string, limit: string) => `${amount} in use, at most ${limit}`,
     disk: (name: string, size: string) => (size ? `${name}, ${size}` : name),
     network: (name: string, bridge: string | undefined) => (bridge ? `${name}, bridge ${bridge}` : `${name}, behind the address of the pod`),
@@ -400,6 +401,7 @@ export const english = {
         ? `Too many attempts. Try again in ${counted(e.retryAfterSeconds, "second", "seconds")}.`
         : "Too many attempts. Wait a minute and try again.",
     Busy: () => "The server is busy. Try again in a few seconds.",
+    OtherHost: () => "The web console has another address. Open the page at the address that your administrator named.",
     OtherOrigin: () => "The server rejects requests from this address. Open the page at the address that your administrator named.",
     InvalidRequest: (e: ApiError) => `The server rejected the request.${sentence(e.message)} Reload the page and try again.`,
     NotPermitted: (e: ApiError) => `You have no permission for this action.${sentence(e.message)} Ask your administrator.`,

@@ -156,6 +156,8 @@ impl Console {
         let mut request = format!("ws://{}/api/v1/{path}", self.address)
             .into_client_request()
             .unwrap();
+        let origin = format!("http://{}", self.address).parse().unwrap();
+        request.headers_mut().insert("origin", origin);
         for line in headers.lines() {
             let (name, value) = line.split_once(": ").unwrap();
             let name: http::HeaderName = name.parse().unwrap();

@@ -48,6 +48,8 @@ const CLAIMS: &[Claim] = &[
             "serial_console_and_file_for_a_spice_viewer_need_the_same_right",
             "open_screen_ends_with_the_right_the_login_or_the_runner",
             "user_of_a_provider_has_the_rights_of_mapped_roles",
+            "each_route_needs_a_login_and_a_right_unless_it_is_public",
+            "route_outside_the_table_is_found",
         ]),
     ),
     (

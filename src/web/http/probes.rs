@@ -1,0 +1,40 @@
+//! Probes and metrics, which have a port of their own: clients that use all connections of the console do not end it.
+
+use crate::k8s::registry::Stored;
+use crate::web::http::Shared;
+use crate::web::{Console, LIVE_MAX};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use std::sync::Arc;
+
+/// The routes of the probes and of the metrics.
+pub fn probes(console: Arc<Console>) -> Router {
+    Router::new()
+        .route("/livez", get(async || "ok"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(console)
+}
+
+async fn readyz(State(console): Shared) -> impl IntoResponse {
+    if console.vms.is_ready() {
+        (StatusCode::OK, "ok")
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the console is not ready, because it has not received the first list of VMs",
+        )
+    }
+}
+
+async fn metrics(State(console): Shared) -> impl IntoResponse {
+    let open = LIVE_MAX.saturating_sub(console.live.available_permits());
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    (
+        [(header::CONTENT_TYPE, content_type)],
+        console.metrics.text(open),
+    )
+}
