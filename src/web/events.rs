@@ -68,6 +68,6 @@ mod tests {
         let note = note(&long, "starts the VM");
         assert!(!note.contains(char::is_control), "{note:?}");
         let name = note.split(" (web console)").next().unwrap();
-        assert_eq!(name.len(), "user ".len() + 252);
+        assert_eq!(name.len(), "user ".len() + USER_MAX);
     }
 }

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::time::Duration;
 use support::observed::{observed_of_spec, observed_without_children};
 use vm_operator::api::VirtualMachine;
+use vm_operator::api::runner::viewer::Function;
 use vm_operator::controllers::peerpod::metrics::PeerPodMetrics;
 use vm_operator::controllers::pool::metrics::PoolMetrics;
 use vm_operator::controllers::sip::metrics::SipMetrics;
@@ -35,6 +36,7 @@ use vm_operator::settings::{
     DeviceAccess, LoadBalancerService, Reconciler, Section, Settings, VolumeMode,
 };
 use vm_operator::telemetry::metrics::Metrics;
+use vm_operator::web::{DONE, WebMetrics};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -220,6 +222,16 @@ fn a_vm_with_the_shipped_configuration_uses_kvm_where_it_is_present() {
 #[test]
 fn the_smallest_vm() {
     golden("smallest", &objects("tests/check/golden/smallest.yaml"));
+}
+
+/// Metrics of the web console with at least one sample each.
+fn sample_web_metrics() -> WebMetrics {
+    let metrics = WebMetrics::default();
+    metrics.login(DONE);
+    metrics.action("start", DONE);
+    drop(metrics.open_console(Function::Screen));
+    drop(metrics.settings_valid("config.yaml"));
+    metrics
 }
 
 /// Compares the file with that text. With `INSTA_UPDATE=always` it writes the file.

@@ -119,6 +119,23 @@ fn the_pods_of_vms_are_scraped_at_their_port() {
 }
 
 #[test]
+fn pod_of_the_console_is_scraped_at_its_port() {
+    let file = root().join("deploy/web/deployment.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let deployment: Value = serde_saphyr::from_str(&text).unwrap();
+    let pod = &deployment["spec"]["template"];
+    let mut monitors = monitors().into_iter();
+    let monitor = monitors.find(|monitor| monitor["metadata"]["name"] == "vm-web");
+    let monitor = monitor.unwrap();
+    let selected = &monitor["spec"]["selector"]["matchLabels"];
+    assert_eq!(*selected, pod["metadata"]["labels"]);
+    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let endpoint = endpoint(&monitor);
+    let scraped = ports.iter().find(|port| port["name"] == endpoint["port"]);
+    assert_eq!(scraped.unwrap()["containerPort"], 8081);
+}
+
+#[test]
 fn samples_cannot_replace_the_labels_of_their_target() {
     for monitor in monitors() {
         assert!(endpoint(&monitor)["honorLabels"].is_null(), "{monitor}");

@@ -1,7 +1,7 @@
 //! The pages of `docs/reference/`.
 
 use super::super::fields::LATER;
-use super::super::sample_metrics;
+use super::super::{sample_metrics, sample_web_metrics};
 use super::{anchor, cell, schema_rows};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::schema::StructuralSchemaRewriter;
@@ -46,6 +46,10 @@ const METRICS: &str = "# Metrics\n\n\
     ## Metrics of the operator\n\n\
     The operator serves its metrics on port 8081 of its pod, path `/metrics`, in the OpenMetrics format. `/livez` on the same port\n\
     is 200 if the process answers. `/readyz` is 200 if the stores of the operator are complete, else it names the missing ones.\n\n\
+    | name | kind | labels | description |\n|---|---|---|---|\n";
+const WEB_METRICS: &str = "\n## Metrics of the web console\n\n\
+    The [web console](../web.md) serves its metrics on port 8081 of its pod, path `/metrics`, in the OpenMetrics format. It has no\n\
+    metrics of the operator.\n\n\
     | name | kind | labels | description |\n|---|---|---|---|\n";
 const VM_METRICS: &str = "\n## Metrics of each VM\n\n\
     The runner serves the metrics of its VM on the port `metrics` of the pod (`spec.metricsPort`), path `/metrics`, in the text\n\
@@ -152,7 +156,9 @@ fn conditions_page() -> String {
 }
 
 fn metrics_page() -> String {
-    let mut text = METRICS.to_owned() + &metrics();
+    let mut text = METRICS.to_owned() + &metrics(&sample_metrics().text());
+    text += WEB_METRICS;
+    text += &metrics(&sample_web_metrics().text(0));
     text += VM_METRICS;
     for metrics::Metric {
         name,
@@ -216,9 +222,7 @@ fn settings() -> String {
 }
 
 /// Rows for all metrics, from the output of `/metrics`.
-fn metrics() -> String {
-    let metrics = sample_metrics();
-    let served = metrics.text();
+fn metrics(served: &str) -> String {
     let mut text = String::new();
     for line in served.lines() {
         let Some((name, what)) = line
