@@ -14,7 +14,7 @@ mod storage;
 mod tpm;
 
 use crate::api::runner::outcome::Outcome;
-use crate::api::runner::viewer::{self, Answer};
+use crate::api::runner::viewer::{self, Answer, Request};
 use crate::api::vm::ConsoleConnection;
 use crate::pinned_tls::{KeyPair, PublicKey};
 use crate::runner::agent::guest::GuestAgent;
@@ -61,8 +61,10 @@ enum TaskResult {
     TpmCheckDue,
     /// The users of the web console that are connected.
     Viewers(Vec<ConsoleConnection>),
-    /// The user of the web console that gets a password of the display.
-    SpiceUser(String),
+    /// The user of the web console that gets a password of the display, and the assignment of the VM.
+    SpiceUser(String, Option<String>),
+    /// The user of the web console that has lost the right to the display.
+    SpiceUserRejected(String),
 }
 
 /// Values that `start` passes to the driver.
@@ -131,6 +133,9 @@ pub struct Driver {
     desktop: mpsc::UnboundedSender<vmop::Input>,
     log: console::Log,
     console_keys: watch::Sender<Vec<PublicKey>>,
+    assignment: watch::Sender<console::Assignment>,
+    /// Assignment of the VM when a user got a password of the display.
+    spice_assignment: Option<String>,
     desired_state: watch::Sender<DesiredState>,
     /// Number of CPUs that QEMU has.
     present_cpus: watch::Sender<u32>,
@@ -186,8 +191,14 @@ impl console::Functions for ViewerFunctions {
         drop(self.task_results.send(TaskResult::Viewers(viewers)));
     }
 
-    fn open_display(&self, user: &str, valid_seconds: u32) -> BoxFuture<'static, Answer> {
-        let (user, task_results) = (user.to_owned(), self.task_results.clone());
+    fn disconnect(&self, user: &str) {
+        let rejected = TaskResult::SpiceUserRejected(user.to_owned());
+        drop(self.task_results.send(rejected));
+    }
+
+    fn open_display(&self, request: &Request) -> BoxFuture<'static, Answer> {
+        let (user, task_results) = (request.user.clone(), self.task_results.clone());
+        let (valid_seconds, assignment) = (request.valid_seconds, request.assignment.clone());
         let (display, passwords) = (self.display.clone(), self.passwords.clone());
         Box::pin(async move {
             let Some(DisplayAccess {
@@ -207,6 +218,7 @@ impl console::Functions for ViewerFunctions {
                 let (answer, set) = oneshot::channel();
                 let request = live::PasswordRequest {
                     valid_seconds,
+                    assignment: assignment.clone(),
                     answer,
                 };
                 let sent = passwords.send(request).await;
@@ -218,7 +230,7 @@ impl console::Functions for ViewerFunctions {
                 display.password = Some(password);
                 display.valid_seconds = valid_seconds;
             }
-            drop(task_results.send(TaskResult::SpiceUser(user)));
+            drop(task_results.send(TaskResult::SpiceUser(user, assignment)));
             Answer::Display(display)
         })
     }
@@ -251,6 +263,7 @@ impl Driver {
             reboots: 0,
             unplug_rejections: BTreeMap::new(),
             attempt: 0,
+            disconnects: 0,
         };
         let (desired_state, desired_receiver) = watch::channel(desired);
         let (progress, progress_inbox) = mpsc::unbounded_channel();
@@ -263,6 +276,8 @@ impl Driver {
             progress,
         ));
         let (console_keys, peers) = watch::channel(setup.files.console_keys.clone());
+        let assignment = console::Assignment::new(setup.configured.assignment.clone());
+        let (assignment, present_assignment) = watch::channel(assignment);
         let (changes, files_inbox) = mpsc::unbounded_channel();
         let certificate = setup.files.certificate;
         tokio::spawn(crate::runner::watch::follow(
@@ -297,6 +312,7 @@ impl Driver {
             pod,
             key,
             peers,
+            assignment: present_assignment,
         };
         let (server, serving) = console::serve(setup.line, setup.console, log.clone(), functions);
         tokio::spawn(console::serve_port(port, server));
@@ -330,6 +346,8 @@ impl Driver {
             desktop,
             log,
             console_keys,
+            assignment,
+            spice_assignment: None,
             desired_state,
             present_cpus: watch::Sender::new(setup.observed.cpus),
             observed: setup.observed,
@@ -429,6 +447,13 @@ impl Driver {
                 tracing::warn!(%error, "a QMP command to shut the VM down has failed; after a timeout, the runner takes the next step to stop QEMU");
             }
         });
+    }
+
+    /// Disconnects clients of the SPICE display. A password that a user got by the web console is not valid any more.
+    fn disconnect_spice(&mut self) {
+        self.observed.spice_user.clear();
+        self.spice_assignment = None;
+        self.change_desired(|desired| desired.disconnects += 1);
     }
 
     fn forget_guest(&mut self) {

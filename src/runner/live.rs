@@ -170,6 +170,7 @@ impl LiveUpdater {
                 .await
                 .map(|()| true),
         )?;
+        all.take(self.follow_disconnects(desired).await.map(|()| true))?;
         all.take(self.follow_sizes(desired).await.map(|()| true))?;
         all.take(self.follow_stall(desired).await)?;
         all.take(self.follow_memory(desired).await)?;

@@ -205,7 +205,11 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
     fixture.write("config/display-password", "of the Secret");
     fixture.write("config/password-expiry", "now");
     let spice = json!({"spice": {"port": DISPLAY}});
-    fixture.configure(&json!({"namespace": "ns"}), &json!({"display": spice}));
+    let assign = |uid: &str| {
+        let runner = json!({"namespace": "ns", "assignment": uid});
+        fixture.configure(&runner, &json!({"display": spice}));
+    };
+    assign("of-alice");
     let vm = fixture.start(Some(&api));
     vm.reaches("Booted");
     let status = api.statuses().pop().unwrap();
@@ -214,12 +218,17 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
         .unwrap()
         .parse()
         .unwrap();
-    let ask = async |function: Function| {
+    let ask_under = async |assignment: &str, function: Function| {
         let request = Request::new(POD_UID, function, "alice", "192.0.2.1".parse().unwrap());
+        let request = Request {
+            assignment: Some(assignment.to_owned()),
+            ..request
+        };
         open(&fixture, (&own, &runner), json!(request).to_string())
             .await
             .unwrap()
     };
+    let ask = async |function: Function| ask_under("of-alice", function).await;
     let [mut one, mut two] = [ask(Function::Serial).await, ask(Function::Serial).await];
     for page in [&mut one, &mut two] {
         assert_eq!(answer(page).await, Answer::Connected);
@@ -246,15 +255,60 @@ async fn serial_console_begins_with_the_last_output_and_a_password_of_the_displa
     let (first, second) = (password().await, password().await);
     assert_eq!((first.0.len(), first.1), (24, Some(30)));
     assert_ne!(first.0, second.0);
-    let viewer = Viewer::connect(&fixture, Some(&second.0));
-    vm.until("a SPICE client of the user", || {
-        let status = api.statuses().pop()?;
-        let consoles = status["status"]["consoles"].as_array()?;
-        let is_spice = |console: &&serde_json::Value| console["protocol"] == "Spice";
-        let spice = consoles.iter().find(is_spice)?;
-        (spice["user"] == "alice").then_some(())
-    });
-    drop(viewer);
+    let is_reported = || {
+        let status = api.statuses().pop().unwrap();
+        let consoles = status["status"]["consoles"].as_array();
+        let is_spice = |it: &serde_json::Value| it["protocol"] == "Spice" && it["user"] == "alice";
+        consoles.into_iter().flatten().any(is_spice)
+    };
+    let connected = |password: &str| {
+        let viewer = Viewer::connect(&fixture, Some(password));
+        vm.until("a SPICE client of the user", || is_reported().then_some(()));
+        viewer
+    };
+    let disconnected = |mut viewer: Viewer| {
+        vm.until("the end of the SPICE client", || {
+            (!viewer.is_there() && !is_reported()).then_some(())
+        });
+    };
+    let viewer = connected(&second.0);
+    // The user loses the right.
+    assert_eq!(
+        answer(&mut ask(Function::Disconnect).await).await,
+        Answer::Ended
+    );
+    disconnected(viewer);
+    // The VM gets another user, and the next user has a console before.
+    let viewer = connected(&password().await.0);
+    let mut next_user = ask_under("of-bob", Function::Serial).await;
+    assert_eq!(answer(&mut next_user).await, Answer::Connected);
+    assign("of-bob");
+    for page in [&mut one, &mut two] {
+        assert_eq!(answer(page).await, Answer::Ended);
+    }
+    disconnected(viewer);
+    assert_eq!(
+        answer(&mut ask(Function::Serial).await).await,
+        Answer::Ended,
+        "the assignment is over"
+    );
+    next_user
+        .send(Message::binary(b"sh echo wor''ld\n".to_vec()))
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    while !seen.contains("TINY sh world") {
+        let Some(Message::Binary(bytes)) = next(&mut next_user).await else {
+            panic!("{seen}");
+        };
+        seen.push_str(&String::from_utf8_lossy(&bytes));
+    }
+    let status = api.statuses().pop().unwrap();
+    assert_eq!(condition(&status, "ConfigInSync")["status"], "True");
+    let password = async || match answer(&mut ask_under("of-bob", Function::Display).await).await {
+        Answer::Display(display) => (display.password.unwrap(), display.valid_seconds),
+        other => panic!("{other:?}"),
+    };
     // A password of the Secret that remains valid is used as it is, also after one-time passwords.
     fixture.write("config/password-expiry", "never");
     let fixed = ("of the Secret".to_owned(), None);

@@ -44,7 +44,7 @@ impl Viewer {
         String::from_utf8_lossy(&fs::read(self.home.path().join("log")).unwrap()).into_owned()
     }
 
-    fn is_there(&mut self) -> bool {
+    pub fn is_there(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 }

@@ -40,6 +40,9 @@ pub struct RunnerConfig {
     /// reports the last fulfilled value as `status.observedResetRequest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reset_counter: Option<i64>,
+    /// Extension: UID of the `VmAssignment` by which a user has the VM. The runner closes consoles that were opened under another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<String>,
     /// Whether a shutdown by the guest sets the desired state to `Stopped`.
     pub guest_shutdown_stops: bool,
     /// Extension: log level of the runner: `error`, `warn`, `info` (default), `debug` or `trace`.

@@ -34,6 +34,9 @@ pub struct Request {
     pub user: String,
     /// Address of the user's browser.
     pub client: String,
+    /// UID of the `VmAssignment` by which a user has the VM, as the console has read it. The function ends with this assignment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignment: Option<String>,
     /// Whether the user takes the function over from another user. Default: no.
     #[serde(default)]
     pub take_over: bool,
@@ -51,6 +54,7 @@ impl Request {
             open,
             user: user.to_owned(),
             client: client.to_string(),
+            assignment: None,
             take_over: false,
             valid_seconds: default_validity(),
         }
@@ -71,6 +75,8 @@ pub enum Function {
     Serial,
     /// A password of the SPICE display. The answer is [`Answer::Display`].
     Display,
+    /// The end of the user's connection to the SPICE display, and of the password that the user got. The answer is [`Answer::Ended`].
+    Disconnect,
 }
 
 /// The SPICE display.

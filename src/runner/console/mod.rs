@@ -8,13 +8,15 @@
 //! Invariants: the guest's output is always read, so the guest never blocks. A viewer that reads
 //! too slowly loses output.
 
+mod assignment;
 mod attach;
 mod port;
 
+pub use assignment::Assignment;
 pub use attach::{attach, log, power_off, vnc};
 pub use port::{Port, serve as serve_port};
 
-use crate::api::runner::viewer::Answer;
+use crate::api::runner::viewer::{Answer, Request};
 use crate::api::vm::ConsoleConnection;
 use futures::future::BoxFuture;
 use std::collections::VecDeque;
@@ -49,8 +51,10 @@ pub trait Functions: Send + Sync + 'static {
     fn power_off(&self);
     /// Shows the screen to the VNC client at that socket.
     fn show_screen(&self, client: OwnedFd);
-    /// The SPICE display, with a password that is valid for that number of seconds.
-    fn open_display(&self, user: &str, valid_seconds: u32) -> BoxFuture<'static, Answer>;
+    /// The SPICE display, with a password for the user of the request.
+    fn open_display(&self, request: &Request) -> BoxFuture<'static, Answer>;
+    /// Disconnects the SPICE client of the user, if this user is the last that got a password.
+    fn disconnect(&self, user: &str);
     /// Reports the connected users of the web console, the newest first.
     fn report(&self, viewers: Vec<ConsoleConnection>);
 }
@@ -240,9 +244,11 @@ mod tests {
 
         fn report(&self, _: Vec<ConsoleConnection>) {}
 
-        fn open_display(&self, _: &str, _: u32) -> BoxFuture<'static, Answer> {
+        fn open_display(&self, _: &Request) -> BoxFuture<'static, Answer> {
             Box::pin(async { Answer::NoDisplay })
         }
+
+        fn disconnect(&self, _: &str) {}
     }
 
     fn rig() -> Rig {

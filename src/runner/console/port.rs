@@ -7,7 +7,7 @@ use crate::api::runner::viewer::{Answer, Function, REQUEST_MAX, Request, SILENCE
 use crate::api::vm::{ConsoleConnection, ConsoleProtocol};
 use crate::k8s::client::connect;
 use crate::pinned_tls::{Accepted, KeyPair, PublicKey, acceptor};
-use crate::runner::console::{ConsoleServer, Functions};
+use crate::runner::console::{Assignment, ConsoleServer, Functions};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -58,11 +58,13 @@ pub struct Port {
     pub key: KeyPair,
     /// Keys of the consoles that may connect. Without keys, the port is closed.
     pub peers: watch::Receiver<Vec<PublicKey>>,
+    /// The assignment by which a user has the VM.
+    pub assignment: watch::Receiver<Assignment>,
 }
 
 /// Serves until the process exits. After a change of the keys, all consoles must connect again.
 pub async fn serve(mut port: Port, console: ConsoleServer) {
-    let users = Users::default();
+    let users = Users::new(port.assignment.clone());
     loop {
         let peers = port.peers.borrow_and_update().clone();
         let serving = async {
@@ -203,24 +205,42 @@ async fn open(
     console: &ConsoleServer,
 ) -> Option<Answer> {
     let connected = |protocol| Connected::new(&users.connected, request, protocol, console);
+    let mut assignment = users.assignment.clone();
+    let own = request.assignment.as_deref();
+    if assignment.borrow_and_update().has_ended(own) {
+        return Some(Answer::Ended);
+    }
+    let reassigned = async {
+        while assignment.changed().await.is_ok() {
+            if assignment.borrow_and_update().excludes(own) {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
     match request.open {
         Function::Screen => match users.take_screen(request) {
             Ok(taken) => {
                 let _connected = connected(ConsoleProtocol::Screen);
-                relay_screen(socket, taken, &*console.functions).await
+                tokio::select! {
+                    end = relay_screen(socket, taken, &*console.functions) => end,
+                    () = reassigned => Some(Answer::Ended),
+                }
             }
             Err(answer) => Some(answer),
         },
         Function::Serial => {
             let _connected = connected(ConsoleProtocol::Serial);
-            relay_serial(socket, console).await
+            tokio::select! {
+                end = relay_serial(socket, console) => end,
+                () = reassigned => Some(Answer::Ended),
+            }
         }
-        Function::Display => Some(
-            console
-                .functions
-                .open_display(&request.user, request.valid_seconds)
-                .await,
-        ),
+        Function::Display => Some(console.functions.open_display(request).await),
+        Function::Disconnect => {
+            console.functions.disconnect(&request.user);
+            Some(Answer::Ended)
+        }
     }
 }
 
@@ -373,16 +393,25 @@ fn report(all: &[(u64, ConsoleConnection)], console: &ConsoleServer) {
 }
 
 /// The users of the VM's consoles.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Users {
     connected: Connections,
     screen: Arc<Mutex<Option<Holder>>>,
+    assignment: watch::Receiver<Assignment>,
 }
 
 /// The user who has the screen, and the way to take it from this user.
 type Holder = (String, oneshot::Sender<Answer>);
 
 impl Users {
+    fn new(assignment: watch::Receiver<Assignment>) -> Self {
+        Self {
+            connected: Connections::default(),
+            screen: Arc::default(),
+            assignment,
+        }
+    }
+
     /// Gives the screen to a user, and takes it from the previous one. The reason is received when another user takes it. Dropping the
     /// receiver leaves the screen to others.
     ///

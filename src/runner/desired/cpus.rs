@@ -155,6 +155,7 @@ pub mod tests {
             reboots: 0,
             unplug_rejections: BTreeMap::new(),
             attempt: 0,
+            disconnects: 0,
         }
     }
 

@@ -36,6 +36,8 @@ pub struct DesiredState {
     pub unplug_rejections: BTreeMap<String, String>,
     /// A counter. An increase makes the runner compare the VM with the unchanged desired state again.
     pub attempt: u64,
+    /// Number of times that clients of the SPICE display were disconnected.
+    pub disconnects: u64,
 }
 
 impl DesiredState {

@@ -268,7 +268,16 @@ impl Driver {
                 self.observed.viewers = viewers;
                 self.reporter.publish(&self.observed);
             }
-            TaskResult::SpiceUser(user) => self.observed.spice_user = user,
+            TaskResult::SpiceUser(user, assignment) => {
+                self.observed.spice_user = user;
+                self.spice_assignment = assignment;
+            }
+            TaskResult::SpiceUserRejected(user) => {
+                if user == self.observed.spice_user {
+                    tracing::info!(user, "the user has lost the right to the display");
+                    self.disconnect_spice();
+                }
+            }
             TaskResult::Desktop(desktop) => {
                 tracing::info!(
                     connected = desktop.connected,

@@ -93,6 +93,16 @@ impl Driver {
         let _ = self
             .desktop
             .send(vmop::Input::SetUser(live.logged_in_user.clone()));
+        let is_reassigned = self
+            .assignment
+            .send_if_modified(|assignment| assignment.change(config.assignment.as_ref()));
+        let own = self.spice_assignment.as_deref();
+        if is_reassigned && self.assignment.borrow().excludes(own) {
+            tracing::info!(
+                "the VM belongs to another user of the pool, so the runner closes the consoles of the previous user"
+            );
+            self.disconnect_spice();
+        }
         let timeout = live.powerdown_timeout;
         let sizes = self.sizes(&spec);
         let wished = self.desired_state.borrow().clone();

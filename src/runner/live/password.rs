@@ -4,6 +4,7 @@
 //! password never applies to the previous one.
 
 use crate::api::vm::conditions::ConditionReason;
+use crate::runner::desired::DesiredState;
 use crate::runner::desired::display_password::{self, DisplayPassword, EXPIRY_NOW};
 use crate::runner::failure::Problem;
 use crate::runner::live::{LiveUpdater, Progress};
@@ -23,12 +24,20 @@ pub(super) struct PasswordState {
     rejected: Option<DisplayPassword>,
     /// Whether QEMU has a one-time password instead, until the Secret changes.
     is_replaced: bool,
+    /// Whether a user got the password of the Secret by the web console.
+    is_given: bool,
+    /// The assignment of the VM when a user got a password.
+    assignment: Option<String>,
+    /// Number of times that clients were disconnected.
+    disconnects: u64,
 }
 
 /// A request for a password of the display.
 pub struct PasswordRequest {
     /// Seconds for which a one-time password is valid.
     pub valid_seconds: u32,
+    /// The assignment of the VM.
+    pub assignment: Option<String>,
     /// Gets the password, and the seconds for which it is valid if it is a one-time password. None if QEMU has not set it.
     pub answer: oneshot::Sender<Option<(String, Option<u32>)>>,
 }
@@ -68,31 +77,40 @@ impl LiveUpdater {
         of_secret: Option<&DisplayPassword>,
         PasswordRequest {
             valid_seconds,
+            assignment,
             answer,
         }: PasswordRequest,
     ) {
+        let previous = std::mem::replace(&mut self.display.assignment, assignment);
+        let is_of_other = previous.is_some() && previous != self.display.assignment;
         let applied = self
             .display
             .applied
             .as_ref()
-            .filter(|_| !self.display.is_replaced);
+            .filter(|_| !self.display.is_replaced && !is_of_other);
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let end = now.unwrap_or_default().as_secs() + u64::from(valid_seconds);
         let lasting =
             of_secret.filter(|password| Some(*password) == applied && password.is_valid_at(end));
         if let Some(password) = lasting {
+            self.display.is_given = true;
             let _ = answer.send(Some((password.text.clone(), None)));
             return;
         }
-        let mut random = [0; 16];
-        if ring::rand::SystemRandom::new().fill(&mut random).is_err() {
+        let Some(password) = random_password() else {
             return;
-        }
-        let password = BASE64.encode(random);
+        };
         self.display.is_replaced = true;
         let set = async {
             let client = &self.client;
-            client.execute(Command::set_password(&password)).await?;
+            let new = Command::set_password(&password);
+            // The client of a previous user of the pool does not see the desktop of this user.
+            let new = if is_of_other {
+                new.and_disconnect()
+            } else {
+                new
+            };
+            client.execute(new).await?;
             let expiry = format!("+{valid_seconds}");
             client.execute(Command::expire_password(&expiry)).await
         };
@@ -112,6 +130,32 @@ impl LiveUpdater {
         let _ = answer.send(password);
     }
 
+    /// Disconnects the clients of the display as often as wanted. A password that a user got by the web console is replaced. If no user
+    /// did, the password of the Secret remains valid. Displays without a password cannot disconnect clients.
+    pub(super) async fn follow_disconnects(&mut self, desired: &DesiredState) -> Result<(), Error> {
+        if self.display.disconnects == desired.disconnects {
+            return Ok(());
+        }
+        let applied = self.display.applied.as_ref();
+        let kept = applied.filter(|_| !self.display.is_replaced && !self.display.is_given);
+        let (text, is_kept) = match kept {
+            Some(password) => (Some(password.text.clone()), true),
+            None => (random_password(), false),
+        };
+        if let Some(text) = text.filter(|_| desired.password.is_some()) {
+            if !is_kept {
+                self.display.is_replaced = true;
+                self.try_command(Command::expire_password(EXPIRY_NOW))
+                    .await?;
+            }
+            let new = Command::set_password(&text).and_disconnect();
+            self.try_command(new).await?;
+        }
+        (self.display.is_given, self.display.assignment) = (false, None);
+        self.display.disconnects = desired.disconnects;
+        Ok(())
+    }
+
     /// Runs the commands for a password. If QEMU does not answer one, all are run again.
     async fn set_password(
         &mut self,
@@ -119,6 +163,7 @@ impl LiveUpdater {
         commands: Vec<Command>,
     ) -> Result<(), Error> {
         let is_replaced = std::mem::take(&mut self.display.is_replaced);
+        self.display.is_given = false;
         let before = self.display.applied.take().filter(|_| !is_replaced);
         let is_new = before
             .as_ref()
@@ -169,6 +214,13 @@ impl LiveUpdater {
             let _ = self.progress.send(Progress::Password(problem));
         }
     }
+}
+
+/// A password that nobody knows yet.
+fn random_password() -> Option<String> {
+    let mut random = [0; 16];
+    let filled = ring::rand::SystemRandom::new().fill(&mut random);
+    filled.is_ok().then(|| BASE64.encode(random))
 }
 
 impl PasswordState {

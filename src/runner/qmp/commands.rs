@@ -187,6 +187,14 @@ impl Command {
         }
     }
 
+    /// The same command for a new password, which also disconnects clients of the display.
+    pub fn and_disconnect(mut self) -> Self {
+        if let Some(arguments) = self.arguments.as_object_mut() {
+            arguments.insert("connected".to_owned(), "disconnect".into());
+        }
+        self
+    }
+
     /// Sets the expiry of the display's password: `now`, `never`, `+<seconds>` or seconds since
     /// 1970.
     pub fn expire_password(time: &str) -> Self {

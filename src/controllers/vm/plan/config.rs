@@ -71,6 +71,10 @@ pub(super) fn runner_config(
         uid: vm.uid(),
         generation: vm.metadata.generation,
         reset_counter: machine.reset_request,
+        assignment: vm
+            .status
+            .as_ref()
+            .and_then(|status| status.assignment.uid.clone()),
         guest_shutdown_stops: vm.spec.guest_shutdown_stops,
         log_level: log_level(vm, settings),
         metrics_port: None,

@@ -334,3 +334,18 @@ fn image_repository_writable_by_fetch_pods_is_not_a_read_only_volume() {
         "the default of the configuration and of the Java VM-Operator"
     );
 }
+
+#[test]
+fn configuration_names_the_assignment_of_a_pool_vm_only() {
+    let file = |assignment: Value| {
+        let mut vm = vm(json!({}));
+        vm.status = serde_json::from_value(json!({"assignment": assignment})).unwrap();
+        let plan = plan(&alone(vm), &settings::Reconciler::default()).unwrap();
+        serde_json::to_value(&plan.config).unwrap()
+    };
+    let without = file(json!({}));
+    assert_eq!(without.get("assignment"), None);
+    let mut with = file(json!({"pool": "p", "user": "alice", "uid": "u"}));
+    let assignment = with.as_object_mut().unwrap().remove("assignment");
+    assert_eq!((assignment, with), (Some(json!("u")), without));
+}

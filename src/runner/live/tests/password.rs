@@ -172,6 +172,7 @@ async fn request(rig: &mut Rig, refused: &str) -> (Option<(String, Option<u32>)>
     let (answer, password) = oneshot::channel();
     let request = PasswordRequest {
         valid_seconds: 30,
+        assignment: None,
         answer,
     };
     rig.passwords.send(request).await.unwrap();
@@ -213,4 +214,67 @@ async fn one_time_password_is_new_for_each_request_until_the_secret_changes() {
     // It remains valid for longer than a one-time password.
     let fixed = Some(("secret".to_owned(), None));
     assert_eq!(request(&mut rig, "").await, (fixed, vec![]));
+}
+
+/// Requests that clients are disconnected, and returns the commands that QEMU got.
+async fn disconnect(rig: &mut Rig) -> Vec<(String, Value)> {
+    rig.wishes.send_modify(|desired| desired.disconnects += 1);
+    play(rig, "").await
+}
+
+#[tokio::test]
+async fn disconnected_client_cannot_use_its_password_again() {
+    let mut first = desired(1);
+    first.password = password("secret", None);
+    let mut rig = rig(first).await;
+    play(&mut rig, "").await;
+    // Nobody got the password by the console.
+    let kept = disconnect(&mut rig).await;
+    let arguments = json!({"protocol": "spice", "password": "secret", "connected": "disconnect"});
+    assert_eq!(kept, [("set_password".to_owned(), arguments)]);
+    for _ in 0..2 {
+        request(&mut rig, "").await.0.unwrap();
+        let replaced = disconnect(&mut rig).await;
+        let [(_, expiry), (_, new)] = &replaced[..] else {
+            panic!("{replaced:?}");
+        };
+        assert_eq!(expiry["time"], "now");
+        assert_eq!(new["connected"], "disconnect");
+        assert_ne!(new["password"], "secret");
+    }
+    // An unchanged Secret does not bring the password back.
+    rig.wishes.send_modify(|desired| desired.attempt += 1);
+    assert_eq!(play(&mut rig, "").await, []);
+    assert_eq!(request(&mut rig, "").await.0.unwrap().1, Some(30));
+}
+
+#[tokio::test]
+async fn display_without_a_password_gets_no_command() {
+    let mut rig = rig(desired(1)).await;
+    play(&mut rig, "").await;
+    assert_eq!(disconnect(&mut rig).await, []);
+}
+
+#[tokio::test]
+async fn password_for_the_next_user_of_a_pool_disconnects_the_client_of_the_previous_user() {
+    let mut first = desired(1);
+    first.password = password("secret", None);
+    let mut rig = rig(first).await;
+    play(&mut rig, "").await;
+    let mut of = async |assignment: &str| {
+        let (answer, password) = oneshot::channel();
+        let request = PasswordRequest {
+            valid_seconds: 30,
+            assignment: Some(assignment.to_owned()),
+            answer,
+        };
+        rig.passwords.send(request).await.unwrap();
+        let commands = play(&mut rig, "").await;
+        let is_disconnect = |(_, it): &(String, Value)| it["connected"] == "disconnect";
+        let disconnects = commands.iter().filter(|it| is_disconnect(it)).count();
+        (password.await.unwrap().unwrap().1, disconnects)
+    };
+    assert_eq!(of("1").await, (None, 0), "the password of the Secret");
+    assert_eq!(of("2").await, (Some(30), 1));
+    assert_eq!(of("2").await, (Some(30), 0));
 }

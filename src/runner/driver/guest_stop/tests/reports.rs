@@ -124,3 +124,37 @@ async fn changed_key_that_needs_a_restart_is_reported_until_it_is_reverted() {
     );
     assert_eq!(reported(""), None);
 }
+
+#[tokio::test]
+async fn another_assignment_disconnects_clients_of_the_display_and_needs_no_restart() {
+    let mut rig = rig().await;
+    let user = |name: &str, assignment: &str| {
+        TaskResult::SpiceUser(name.to_owned(), Some(assignment.to_owned()))
+    };
+    let assign = |driver: &mut Driver, key: &str| {
+        let vm = r#""vm": {"name": "test-vm", "display": {"spice": {}}}"#;
+        driver.files_changed(ConfigFiles {
+            config: Ok(Some(format!(r#"{{"/Runner": {{{key} {vm}}}}}"#))),
+            password: Ok(None),
+            certificate: [None; 3],
+            console_keys: Vec::new(),
+        });
+        assert_eq!(driver.observed.config_problem, None);
+        let disconnects = driver.desired_state.borrow().disconnects;
+        (disconnects, driver.observed.spice_user.clone())
+    };
+    let driver = &mut rig.driver;
+    let (one, two) = (r#""assignment": "1","#, r#""assignment": "2","#);
+    let bob = "bob".to_owned();
+    driver.task_finished(user("alice", "1"));
+    // The configuration arrives after the first password.
+    assert_eq!(assign(driver, one), (0, "alice".to_owned()));
+    assert_eq!(assign(driver, ""), (1, String::new()));
+    driver.task_finished(user("bob", "2"));
+    assert_eq!(assign(driver, two), (1, bob.clone()));
+    assert_eq!(assign(driver, two), (1, bob.clone()));
+    driver.task_finished(TaskResult::SpiceUserRejected("alice".to_owned()));
+    assert_eq!(assign(driver, two), (1, bob));
+    driver.task_finished(TaskResult::SpiceUserRejected("bob".to_owned()));
+    assert_eq!(assign(driver, two), (2, String::new()));
+}
