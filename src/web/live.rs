@@ -43,6 +43,9 @@ struct Update<'a> {
     /// All pools of the user, in messages with the whole list and after changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pools: Option<&'a [PoolRow]>,
+    /// Seconds since the last news of the API server, while the list is old. 0 when the list is not old any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age: Option<u64>,
 }
 
 /// How much of a page is old after a change of pools.
@@ -83,6 +86,7 @@ impl List {
             rows,
             gone: Vec::new(),
             pools: Some(&self.pools),
+            age: age(*self.console.news.old().borrow()),
         })
     }
 
@@ -137,6 +141,10 @@ impl List {
     }
 }
 
+fn age(last_news: Option<Instant>) -> Option<u64> {
+    last_news.map(|last| last.elapsed().as_secs())
+}
+
 fn text(update: &Update<'_>) -> Message {
     // Texts and lists can always be serialized.
     Message::Text(serde_json::to_string(update).unwrap_or_default().into())
@@ -175,6 +183,7 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
         pools: Vec::new(),
     };
     let mut pools_changed = console.pools_changed.subscribe();
+    let mut old = console.news.old();
     let mut pings = interval(PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard = Instant::now();
@@ -221,6 +230,10 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
                 }
                 due.get_or_insert_with(|| Instant::now() + COLLECT_TIME);
                 None
+            }
+            Ok(()) = old.changed(), if is_complete => {
+                let age = age(*old.borrow_and_update());
+                Some(text(&Update { age: age.or(Some(0)), ..Update::default() }))
             }
             Ok(()) = pools_changed.changed(), if is_complete => {
                 has_other_pools = true;

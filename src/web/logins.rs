@@ -296,6 +296,15 @@ impl Logins {
         None
     }
 
+    /// The roles that a provider has reported for a user who is logged in. None for other users.
+    #[must_use]
+    pub fn roles(&self, user: &str) -> Option<Arc<[String]>> {
+        let entries = self.lock();
+        let of_user = entries.values().filter(|entry| &*entry.login.user == user);
+        let newest = of_user.max_by_key(|entry| entry.begun)?;
+        Some(newest.login.roles.clone())
+    }
+
     /// The user of the login has used the keyboard or a pointer.
     pub fn used(&self, id: &str) {
         if let Some(entry) = self.lock().get_mut(id) {

@@ -41,7 +41,7 @@ impl Default for WebMetrics {
         let help = "Configuration: 1 if the newest version of the file is in use, 0 if the file cannot be used and the console \
                     continues with the previous configuration";
         registry.register("settings_valid", help, Family::clone(&settings_valid));
-        let help = "Time of the last list or change of objects from the API server, in seconds since 1970; 0 before the first one";
+        let help = "Time of the last answer of the API server to the console, in seconds since 1970; without changes, the console sends a request every 10 s";
         registry.register("last_news_timestamp_seconds", help, last_news.clone());
         Self {
             registry,
@@ -84,14 +84,10 @@ impl WebMetrics {
         gauge
     }
 
-    /// Notes news of the API server.
-    pub fn news(&self, time: Timestamp) {
-        self.last_news.set(time.as_second());
-    }
-
-    /// The text of `/metrics`, with this number of open lists.
+    /// The text of `/metrics`, with this number of open lists and the time of the last news of the API server.
     #[must_use]
-    pub fn text(&self, live: usize) -> String {
+    pub fn text(&self, live: usize, last_news: Timestamp) -> String {
+        self.last_news.set(last_news.as_second());
         self.live.set(i64::try_from(live).unwrap_or(i64::MAX));
         let mut text = String::new();
         // Writing into a string cannot fail.
@@ -118,9 +114,13 @@ mod tests {
         let metrics = WebMetrics::default();
         let open = metrics.open_console(Function::Screen);
         let line = |count: u8| format!("vm_web_consoles{{function=\"Screen\"}} {count}\n");
-        assert!(metrics.text(0).contains(&line(1)), "{}", metrics.text(0));
+        assert!(
+            metrics.text(0, Timestamp::UNIX_EPOCH).contains(&line(1)),
+            "{}",
+            metrics.text(0, Timestamp::UNIX_EPOCH)
+        );
         drop(open);
-        assert!(metrics.text(0).contains(&line(0)));
+        assert!(metrics.text(0, Timestamp::UNIX_EPOCH).contains(&line(0)));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         metrics.action("start", DONE);
         drop(metrics.open_console(Function::Screen));
         drop(metrics.settings_valid("config.yaml"));
-        let text = metrics.text(0);
+        let text = metrics.text(0, Timestamp::UNIX_EPOCH);
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
         let mut count = 0;
         for (name, kind) in types.map(|line| line.split_once(' ').unwrap()) {

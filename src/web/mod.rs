@@ -16,6 +16,8 @@
 //! | `viewer_file` (pure) | files for SPICE viewers |
 //! | `runner` | connections to the runners of VMs |
 //! | `metrics` | the metrics of the console |
+//! | `end` | ends of SPICE clients whose users have lost the right |
+//! | `freshness` | the time without news of the API server |
 //! | `keys` | the console's key for connections to runners |
 //! | `http` | routes and headers |
 //! | `server` | connections with their limits |
@@ -24,7 +26,9 @@
 
 mod assignments;
 mod details;
+mod end;
 mod events;
+mod freshness;
 mod history;
 mod http;
 mod https;
@@ -47,6 +51,7 @@ pub use logins::{COST, PASSWORD_MAX};
 pub use metrics::{DONE, WebMetrics};
 pub use server::serve;
 
+use crate::api::vm::names;
 use crate::k8s::cluster::{Cluster, Manager};
 use crate::k8s::follow;
 use crate::k8s::key::ObjectKey;
@@ -58,6 +63,7 @@ use crate::k8s::watch::{NamespacedObject, Namespaces};
 use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::assignments::Pools;
+use crate::web::freshness::News;
 use crate::web::history::{History, Sample};
 use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
@@ -65,6 +71,7 @@ use crate::web::view::VmView;
 use axum_extra::extract::cookie::Key;
 use futures::StreamExt;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::runtime::watcher;
@@ -111,6 +118,7 @@ pub struct Console {
     /// Each VM is a group of its own.
     vms: Arc<Cache<VmView>>,
     changes: broadcast::Sender<Change>,
+    news: Arc<News>,
     history: History,
     pools: Pools,
     /// Changes when a pool or an assignment does.
@@ -144,6 +152,7 @@ impl Console {
                 assignments: Arc::new(Cache::new(|it| Some(ObjectKey::of(it)))),
             },
             pools_changed: watch::Sender::new(()),
+            news: Arc::default(),
             history: History::default(),
             namespace,
             settings,
@@ -188,6 +197,14 @@ impl Console {
             }
         });
         let console = self.clone();
+        tasks.spawn("news of the API server".to_owned(), async move {
+            console.news.follow(|| console.is_answered()).await;
+        });
+        tasks.spawn(
+            "rights of SPICE clients".to_owned(),
+            end::follow(self.clone()),
+        );
+        let console = self.clone();
         tasks.spawn("check of logins".to_owned(), async move {
             let mut settings = console.settings.clone();
             while settings.changed().await.is_ok() {
@@ -212,15 +229,23 @@ impl Console {
         let (cluster, undecodable) = (self.cluster.clone(), Undecodable::new::<K>(None));
         let (config, stand_in) = (watcher::Config::default(), StandIn::Nothing(without_rights));
         let events = decoded_in(&cluster, &namespaces, &config, &undecodable, stand_in);
-        let (metrics, now) = (self.metrics.clone(), cluster.now);
+        let news = self.news.clone();
         // The watcher begins a list with `Init`, before the API server has answered.
         let events = events.inspect(move |event| match event {
             Ok(watcher::Event::Init) | Err(_) => {}
-            Ok(_) => metrics.news(now()),
+            Ok(_) => news.received(),
         });
         let changed = move |_, change| changed(change);
         let watch = follow::children(cluster, resource, events, cache.clone(), changed);
         tasks.spawn(format!("watch of {resource}"), watch);
+    }
+
+    /// Whether the API server answers.
+    async fn is_answered(&self) -> bool {
+        let client = self.cluster.client.clone();
+        let config_maps: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
+        let answer = config_maps.get_metadata_opt(names::WEB_CONFIG_MAP).await;
+        answer.is_ok()
     }
 
     /// The pool by which the user has the VM now, as the API server has pool and assignment. None if it cannot be read: without a pool, the

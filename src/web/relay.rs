@@ -120,9 +120,11 @@ async fn show(
         uid: vm.uid(),
         function: requested.function,
     };
+    let is_of_pool = vm.is_of_pool();
     let end = tokio::select! {
         end = relay(socket, runner, console, login, may_take) => end,
         end = right_lost(console, login, (lost, settings, pools_changed), &shown) => Ok(Some(end)),
+        () = console.news.too_old(is_of_pool) => Ok(Some(End::ApiServer)),
     };
     let reason = end.as_ref().ok().and_then(Option::as_ref);
     let reason = reason.map(<&'static str>::from);
@@ -149,6 +151,7 @@ async fn begin(console: &Console, login: &Login, requested: &Requested) -> Resul
     let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let request = Request {
         take_over,
+        assignment: vm.assignment(),
         ..Request::new(pod_uid, requested.function, &login.user, requested.client)
     };
     match open(console, &vm, &pod, &request).await? {

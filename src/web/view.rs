@@ -41,6 +41,7 @@ pub struct VmView {
 #[allow(missing_docs)]
 pub struct SpecView {
     pub permissions: Vec<Permission>,
+    pub pools: Box<[Box<str>]>,
     pub vm: MachineView,
 }
 
@@ -251,6 +252,18 @@ impl VmView {
     #[must_use]
     pub fn is_running(&self) -> bool {
         conditions::is_true(&self.status.conditions, RUNNING)
+    }
+
+    /// UID of the assignment by which a user has the VM.
+    #[must_use]
+    pub fn assignment(&self) -> Option<String> {
+        self.status.assignment.uid.as_deref().map(str::to_owned)
+    }
+
+    /// Whether a pool can assign the VM to users.
+    #[must_use]
+    pub fn is_of_pool(&self) -> bool {
+        !self.spec.pools.is_empty() || self.status.assignment.pool.is_some()
     }
 
     /// The rights of the viewer, who may have the VM by a pool. None if the viewer must not know of the VM.

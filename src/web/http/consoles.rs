@@ -83,6 +83,7 @@ async fn create_viewer_file(
     let pod_uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let request = viewer::Request {
         valid_seconds: settings.password_validity(),
+        assignment: vm.assignment(),
         ..viewer::Request::new(pod_uid, Function::Display, &login.user, client)
     };
     let answer = runner::open(console, &vm, &pod, &request).await?.1;

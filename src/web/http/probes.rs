@@ -32,9 +32,10 @@ async fn readyz(State(console): Shared) -> impl IntoResponse {
 
 async fn metrics(State(console): Shared) -> impl IntoResponse {
     let open = LIVE_MAX.saturating_sub(console.live.available_permits());
+    let last_news = (console.cluster.now)() - console.news.age();
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     (
         [(header::CONTENT_TYPE, content_type)],
-        console.metrics.text(open),
+        console.metrics.text(open, last_news),
     )
 }

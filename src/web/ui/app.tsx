@@ -2,12 +2,13 @@
 
 import "./tokens.css";
 import "./app.css";
-import { effect } from "@preact/signals";
+import { effect, useSignal } from "@preact/signals";
 import { render } from "preact";
+import { useEffect } from "preact/hooks";
 import type { Session } from "./api";
 import { Details } from "./details";
 import { List } from "./list";
-import { connection, connectNow, startLive, TRIES_BEFORE_BUTTON } from "./live";
+import { connection, connectNow, oldSince, startLive, TRIES_BEFORE_BUTTON } from "./live";
 import { Insecure, Login } from "./login";
 import { LanguageSelect } from "./parts";
 import { Overview } from "./table";
@@ -105,6 +106,23 @@ function Header({ session }: { session: Session }) {
   );
 }
 
+/** Screen readers read the text once, without the seconds. */
+function OldState({ since }: { since: Date }) {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const ticks = setInterval(() => (now.value = Date.now()), 1000);
+    return () => clearInterval(ticks);
+  }, []);
+  const seconds = Math.max(0, Math.round((now.value - since.getTime()) / 1000));
+  return (
+    <div>
+      <p>
+        {words.connection.noNews} <span aria-live="off">{words.connection.old(seconds)}</span>
+      </p>
+    </div>
+  );
+}
+
 /** Messages at the bottom of the window: they do not move the list. */
 function Messages() {
   const lost = connection.value.is === "lost" ? connection.value : null;
@@ -121,6 +139,7 @@ function Messages() {
             </button>
           </div>
         )}
+        {!lost && oldSince.value && <OldState since={oldSince.value} />}
         {lost && (
           <div>
             <p>{time && list.value ? words.connection.lost(time) : words.connection.none}</p>

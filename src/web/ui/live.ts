@@ -10,12 +10,17 @@ interface Message {
   gone?: string[];
   /** All pools that the user may use. */
   pools?: PoolRow[];
+  /** Seconds since the server has received news of the API server, if the list is old; 0 if it is not old any more. */
+  age?: number;
 }
 
 /** `since` is null if no list was received yet. `tries` counts the failures since the last message. */
 export type Connection = { is: "connecting" } | { is: "live" } | { is: "lost"; since: Date | null; tries: number };
 
 export const connection = signal<Connection>({ is: "connecting" });
+
+/** The time of the list, while it is old because the server receives nothing from the API server. */
+export const oldSince = signal<Date | null>(null);
 
 export const CLOSE_CODE_LOGIN_ENDED = 4401;
 const BACKOFF_SECONDS = [1, 2, 4, 8, 15];
@@ -60,6 +65,9 @@ function connect() {
       return void reconnect(hasList);
     }
     clearTimeout(timer);
+    if (message.user !== undefined || message.age !== undefined) {
+      oldSince.value = message.age ? new Date(Date.now() - message.age * 1000) : null;
+    }
     if (message.user === undefined) {
       if (message.pools) replacePools(message.pools);
       return changeRows(message.rows ?? [], message.gone ?? []);

@@ -39,7 +39,7 @@ const deviceReasons = (device: { nominative: string; accusative: string }) => ({
   Lost: () => `Verbindung verloren. ${RETRY}`,
   Ended: () => `Die VM hat ${device.accusative} geschlossen. ${RETRY}`,
   Unreachable: () => `Der Pod der VM antwortet nicht. ${RETRY}`,
-  ApiServer: () => `Der Kubernetes-API-Server meldet einen Fehler. ${RETRY}`,
+  ApiServer: () => `Der Kubernetes-API-Server antwortet nicht oder meldet einen Fehler. ${RETRY}`,
   NotRunning: () => `Die VM läuft noch nicht. ${RETRY}`,
   LoginPending: () => `Der Desktop des Gasts hat Sie noch nicht angemeldet. Danach öffnet sich ${device.nominative}.`,
   InUse: (user: string) => `${user} benutzt ${device.accusative}.`,
@@ -306,6 +306,8 @@ export const german: Words = {
   connection: {
     none: `Keine Verbindung zum Server. ${RETRY}`, again: "Erneut verbinden",
     lost: (time) => `Verbindung verloren. Die Seite zeigt den Stand von ${time} Uhr.`,
+    noNews: "Der Kubernetes-API-Server antwortet nicht.",
+    old: (seconds) => `Letzter Stand, ${seconds < 120 ? `${number(seconds)} s` : `${number(Math.floor(seconds / 60))} min`} alt.`,
   },
   retry: "Erneut versuchen",
   errors: {

@@ -32,7 +32,7 @@ const deviceReasons = (device: string) => ({
   Lost: () => "Connection lost. The page tries again.",
   Ended: () => `The VM has closed the ${device}. The page tries again.`,
   Unreachable: () => "The pod of the VM does not answer. The page tries again.",
-  ApiServer: () => "The Kubernetes API server reports an error. The page tries again.",
+  ApiServer: () => "The Kubernetes API server does not answer, or reports an error. The page tries again.",
   NotRunning: () => "The VM does not run yet. The page tries again.",
   LoginPending: () => `The desktop of the guest has not logged you in yet. The ${device} opens as soon as it has.`,
   InUse: (user: string) => `${user} uses the ${device}.`,
@@ -388,6 +388,8 @@ export const english = {
     none: "No connection to the server. The page tries again.",
     lost: (time: string) => `Connection lost. The page shows the state of ${time}.`,
     again: "Connect again",
+    noNews: "The Kubernetes API server does not answer.",
+    old: (seconds: number) => `Last state, ${seconds < 120 ? `${number(seconds)} s` : `${number(Math.floor(seconds / 60))} min`} old.`,
   },
   retry: "Try again",
   errors: {

@@ -255,6 +255,16 @@ async fn open_screen_ends_with_the_right_the_login_or_the_runner() {
     runner.report(&console, "vm", json!({"cpus": 2})).await;
     permit(&console, "alice", json!(["stop"])).await;
     assert_eq!(next(&mut page).await, Ok(json!({"reason": "RightLost"})));
+    // The connection of the SPICE client does not pass through the console.
+    let (mut viewer, request) = runner.accept().await;
+    assert_eq!(
+        (request.open, request.user.as_str()),
+        (Function::Disconnect, "alice")
+    );
+    answer(&mut viewer, &Answer::Ended).await;
+    runner
+        .report(&console, "vm", json!({"consoles": null}))
+        .await;
     permit(&console, "alice", json!(["accessConsole"])).await;
     let (mut page, viewer) = connect().await;
     runner

@@ -158,7 +158,7 @@ fn conditions_page() -> String {
 fn metrics_page() -> String {
     let mut text = METRICS.to_owned() + &metrics(&sample_metrics().text());
     text += WEB_METRICS;
-    text += &metrics(&sample_web_metrics().text(0));
+    text += &metrics(&sample_web_metrics().text(0, k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
     text += VM_METRICS;
     for metrics::Metric {
         name,
