@@ -130,6 +130,7 @@ def web(dist):
     objects, marks = documents(dist / "web.yaml"), Marks()
     set_namespace(marks, objects)
     (deployment,) = of_kind(objects, "Deployment")
+    deployment["spec"]["replicas"] = marks.scalar("{{ .Values.web.replicas }}")
     set_image(marks, deployment["spec"]["template"]["spec"], ".Values.web.resources")
     return "{{- if .Values.web.enabled }}\n" + template(marks, objects) + "{{- end }}\n"
 

@@ -87,7 +87,7 @@ def manifests(dist, registry, version):
     assert {"Deployment", "ConfigMap", "Lease", "Role", "RoleBinding", "ServiceAccount"} == {it["kind"] for it in namespaced}
     assert not [it for it in namespaced if "namespace" in it["metadata"]]
     web = images(dist / "web.yaml", registry, version)
-    kinds = {"ConfigMap", "Deployment", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
+    kinds = {"ConfigMap", "Deployment", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount"}
     assert kinds == {it["kind"] for it in web}
     assert not [it for it in web if "namespace" in it["metadata"]]
     own_definitions = list(dist.glob("*-crds.yaml"))
