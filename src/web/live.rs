@@ -199,14 +199,17 @@ async fn follow(socket: &mut WebSocket, console: Arc<Console>, login: Login) -> 
         let message = tokio::select! {
             received = socket.recv() => match received {
                 Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
-                Some(Ok(_)) => {
+                Some(Ok(message)) => {
+                    // The only text says that the user is active.
+                    if matches!(message, Message::Text(_)) {
+                        console.has_input(&list.login.id);
+                    }
                     heard = Instant::now();
                     None
                 }
             },
             _ = pings.tick() => {
-                let settings = settings.borrow().clone();
-                if console.logins.find(&list.login.id, &settings).is_none() {
+                if !console.has_login(&list.login.id) {
                     return Some(CloseFrame { code: LOGIN_ENDED, reason: "".into() });
                 }
                 if heard.elapsed() > SILENCE_MAX {

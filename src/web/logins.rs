@@ -1,25 +1,33 @@
-//! Logins: passwords, their limits, and the logins in use. They are lost when the process exits.
+//! Logins: passwords, their limits, and the logins in use. The encrypted cookie of a login has all that a replica has to know about it,
+//! so a login survives the end of replicas.
 
-use crate::settings::web::{LocalUser, OidcProvider, USER_NAME_MAX, WebSettings};
+use crate::api::hex;
+use crate::settings::web::{LocalUser, Mapping, OidcProvider, USER_NAME_MAX, WebSettings};
 use crate::web::LIVE_OF_LOGIN_MAX;
 use crate::web::oidc::Identity;
 use crate::web::rights::Viewer;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
-use std::collections::HashMap;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-/// A login ends after this time.
-const LOGIN_MAX: Duration = Duration::from_secs(9 * 3600);
+/// A login ends after this time in seconds.
+pub const LOGIN_MAX: i64 = 9 * 3600;
 
-/// A login ends after this time without input by the user.
-const IDLE_MAX: Duration = Duration::from_secs(30 * 60);
+/// A login ends after this time in seconds without input by the user.
+const IDLE_MAX: i64 = 30 * 60;
+
+/// Maximum length of the content of a cookie in bytes. Browsers accept cookies of 4,096 bytes, and the encryption adds a third.
+const CLAIMS_MAX: usize = 2800;
 
 /// Attempts of one address in a minute.
 const ATTEMPTS_OF_ADDRESS: NonZeroU32 = NonZeroU32::new(50).unwrap();
@@ -51,7 +59,7 @@ const REMEMBERED: usize = 10_000;
 /// A login in use.
 #[derive(Clone, Debug)]
 pub struct Login {
-    /// Random identifier, which the cookie has.
+    /// Random identifier.
     pub id: Arc<str>,
     /// Name of the user.
     pub user: Arc<str>,
@@ -84,31 +92,154 @@ pub fn places(of_all: &Arc<Semaphore>, of_login: &Arc<Semaphore>) -> Option<Plac
     place(of_all).zip(place(of_login))
 }
 
-struct Entry {
-    login: Login,
+/// The content of the encrypted cookie of a login.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Claims {
+    /// Random identifier.
+    pub id: String,
+    user: String,
+    full_name: Option<String>,
+    roles: Vec<String>,
     proof: Proof,
-    begun: Instant,
-    used: Instant,
+    /// Times in seconds since 1970: the login, and the last input of the user that this replica knows.
+    begun: i64,
+    used: i64,
 }
 
 /// How the user has logged in. A login ends when this is not possible any more.
+#[derive(Clone, Serialize, Deserialize)]
 enum Proof {
-    /// By a password with this hash.
+    /// By a password with a hash of this digest.
     Password(String),
-    /// By this provider.
-    Provider(Box<OidcProvider>),
+    /// By the provider of this name, with a configuration of this digest.
+    Provider(String, String),
+}
+
+impl Claims {
+    fn new(identity: Identity, proof: Proof, now: i64) -> Self {
+        let mut random = [0; 16];
+        // Without random numbers, no process of the node works.
+        #[allow(clippy::expect_used)]
+        getrandom::fill(&mut random).expect("the kernel has random numbers");
+        Self {
+            id: hex(&random),
+            user: identity.user,
+            full_name: identity.full_name,
+            roles: identity.roles,
+            proof,
+            begun: now,
+            used: now,
+        }
+    }
+
+    /// The user that a provider has identified. None if a cookie has no place for the roles.
+    #[must_use]
+    pub fn by_provider(identity: Identity, provider: &OidcProvider, now: i64) -> Option<Self> {
+        let proof = Proof::Provider(provider.name.clone(), digest_of(provider));
+        let claims = Self::new(identity, proof, now);
+        (claims.to_json().len() <= CLAIMS_MAX).then_some(claims)
+    }
+
+    /// Name of the user.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The content of the cookie.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Plain data can always be serialized.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether the time of the login has not ended.
+    #[must_use]
+    pub fn is_open(&self, now: i64) -> bool {
+        now - self.begun < LOGIN_MAX && now - self.used < IDLE_MAX
+    }
+
+    fn is_valid(&self, settings: &WebSettings, now: i64) -> bool {
+        let is_possible = match &self.proof {
+            Proof::Password(hash) => {
+                let user = settings.user(&self.user);
+                user.is_some_and(|user| digest(&user.password) == *hash)
+            }
+            Proof::Provider(name, configuration) => {
+                let provider = settings.provider(name);
+                provider.is_some_and(|provider| digest_of(provider) == *configuration)
+            }
+        };
+        is_possible && self.is_open(now)
+    }
+}
+
+fn digest(text: &str) -> String {
+    hex(&Sha256::digest(text))
+}
+
+/// The digest of the keys that decide who logs in, and with which roles.
+fn digest_of(provider: &OidcProvider) -> String {
+    let mappings = |all: &[Mapping]| -> Vec<_> {
+        let texts = |it: &Mapping| json!([it.from, it.to]);
+        all.iter().map(texts).collect()
+    };
+    let keys = json!([
+        provider.configuration_endpoint,
+        provider.client_id,
+        provider.secret.as_ref().map(|secret| &secret.0),
+        provider.secret_file,
+        provider.roles_claim,
+        provider.authorized_roles,
+        mappings(&provider.user_mappings),
+        mappings(&provider.role_mappings),
+    ]);
+    digest(&keys.to_string())
+}
+
+/// A login that this replica has seen.
+struct Entry {
+    login: Login,
+    claims: Claims,
 }
 
 impl Entry {
-    fn is_valid(&self, settings: &WebSettings) -> bool {
-        let is_possible = match &self.proof {
-            Proof::Password(hash) => {
-                let user = settings.user(&self.login.user);
-                user.is_some_and(|user| user.password == *hash)
-            }
-            Proof::Provider(provider) => settings.provider(&provider.name) == Some(provider),
+    fn new(claims: Claims) -> Self {
+        let login = Login {
+            id: claims.id.as_str().into(),
+            user: claims.user.as_str().into(),
+            full_name: claims.full_name.as_deref().map(Arc::from),
+            roles: claims.roles.as_slice().into(),
+            ended: CancellationToken::new(),
+            live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
+            consoles: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
         };
-        is_possible && self.begun.elapsed() < LOGIN_MAX && self.used.elapsed() < IDLE_MAX
+        Self { login, claims }
+    }
+}
+
+#[derive(Default)]
+struct InUse {
+    entries: HashMap<String, Entry>,
+    /// Identifiers of logins that have ended before their time.
+    logouts: BTreeMap<String, i64>,
+}
+
+impl InUse {
+    fn end(&mut self, id: &str) {
+        if let Some(entry) = self.entries.remove(id) {
+            entry.login.ended.cancel();
+        }
+    }
+
+    fn retain(&mut self, is_valid: impl Fn(&Claims) -> bool) {
+        self.entries.retain(|_, entry| {
+            let is_valid = is_valid(&entry.claims);
+            if !is_valid {
+                entry.login.ended.cancel();
+            }
+            is_valid
+        });
     }
 }
 
@@ -126,9 +257,9 @@ pub enum Rejected {
     Busy,
 }
 
-/// All logins of the process.
+/// The logins that this replica has seen, and the limits of attempts, which each replica has for itself.
 pub struct Logins {
-    entries: Mutex<HashMap<Arc<str>, Entry>>,
+    in_use: Mutex<InUse>,
     by_address: DefaultKeyedRateLimiter<IpAddr>,
     by_name: DefaultKeyedRateLimiter<(String, IpAddr)>,
     by_provider: DefaultKeyedRateLimiter<IpAddr>,
@@ -142,7 +273,7 @@ impl Default for Logins {
         let of_name =
             Quota::with_period(NEXT_ATTEMPT).unwrap_or(Quota::per_minute(ATTEMPTS_OF_NAME));
         Self {
-            entries: Mutex::default(),
+            in_use: Mutex::default(),
             by_address: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
             by_provider: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
             by_name: RateLimiter::keyed(of_name.allow_burst(ATTEMPTS_OF_NAME)),
@@ -154,11 +285,11 @@ impl Default for Logins {
 }
 
 impl Logins {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, InUse> {
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the password of a user, and begins a login. The login `previous` ends.
+    /// Checks the password of a user. Returns the content of the cookie of a new login.
     ///
     /// # Errors
     /// Name or password is wrong, or there are too many attempts.
@@ -168,8 +299,8 @@ impl Logins {
         name: &str,
         password: String,
         client: IpAddr,
-        previous: Option<&str>,
-    ) -> Result<Login, Rejected> {
+        now: i64,
+    ) -> Result<Claims, Rejected> {
         self.limit(name, client)?;
         let hashes = hashes(&settings.borrow(), name);
         let hash = hashes.first().cloned().unwrap_or_default();
@@ -188,24 +319,8 @@ impl Logins {
             full_name: None,
             roles: Vec::new(),
         };
-        Ok(self.insert(identity, Proof::Password(hash), previous, &settings))
-    }
-
-    /// Begins the login of a user that a provider has identified. The login `previous` ends.
-    #[must_use]
-    pub fn begin_by_provider(
-        &self,
-        settings: &WebSettings,
-        identity: Identity,
-        provider: OidcProvider,
-        previous: Option<&str>,
-    ) -> Login {
-        self.insert(
-            identity,
-            Proof::Provider(Box::new(provider)),
-            previous,
-            settings,
-        )
+        let proof = Proof::Password(digest(&hash));
+        Ok(Claims::new(identity, proof, now))
     }
 
     /// Counts a request of a login by a provider.
@@ -247,87 +362,78 @@ impl Logins {
         verified.await.map_err(|_| Rejected::Busy)
     }
 
-    fn insert(
-        &self,
-        identity: Identity,
-        proof: Proof,
-        previous: Option<&str>,
-        settings: &WebSettings,
-    ) -> Login {
-        if let Some(previous) = previous {
-            self.end(previous);
-        }
-        let mut random = [0; 16];
-        // Without random numbers, no process of the node works.
-        #[allow(clippy::expect_used)]
-        getrandom::fill(&mut random).expect("the kernel has random numbers");
-        let id: Arc<str> = format!("{:032x}", u128::from_ne_bytes(random)).into();
-        let login = Login {
-            id: id.clone(),
-            user: identity.user.into(),
-            full_name: identity.full_name.map(Arc::from),
-            roles: identity.roles.into(),
-            ended: CancellationToken::new(),
-            live: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
-            consoles: Arc::new(Semaphore::new(LIVE_OF_LOGIN_MAX)),
-        };
-        let now = Instant::now();
-        let entry = Entry {
-            login: login.clone(),
-            proof,
-            begun: now,
-            used: now,
-        };
-        self.end_invalid(settings);
-        self.lock().insert(id, entry);
-        login
-    }
-
-    /// The login with that identifier, if it is valid.
+    /// The login with this cookie, if it is valid. It can have begun at another replica.
     #[must_use]
-    pub fn find(&self, id: &str, settings: &WebSettings) -> Option<Login> {
-        let mut entries = self.lock();
-        let entry = entries.get(id)?;
-        if entry.is_valid(settings) {
+    pub fn find(&self, claims: Claims, settings: &WebSettings, now: i64) -> Option<Login> {
+        let mut in_use = self.lock();
+        if in_use.logouts.contains_key(&claims.id) {
+            return None;
+        }
+        let (id, used) = (claims.id.clone(), claims.used);
+        if !in_use.entries.contains_key(&id) {
+            in_use.retain(|claims| claims.is_valid(settings, now));
+        }
+        let new = || Entry::new(claims);
+        let entry = in_use.entries.entry(id.clone()).or_insert_with(new);
+        entry.claims.used = used.max(entry.claims.used);
+        if entry.claims.is_valid(settings, now) {
             return Some(entry.login.clone());
         }
-        entry.login.ended.cancel();
-        entries.remove(id);
+        in_use.end(&id);
         None
     }
 
-    /// The roles that a provider has reported for a user who is logged in. None for other users.
+    /// The roles that a provider has reported for a user with a login that this replica has seen. None for other users.
     #[must_use]
     pub fn roles(&self, user: &str) -> Option<Arc<[String]>> {
-        let entries = self.lock();
-        let of_user = entries.values().filter(|entry| &*entry.login.user == user);
-        let newest = of_user.max_by_key(|entry| entry.begun)?;
+        let in_use = self.lock();
+        let of_user = in_use
+            .entries
+            .values()
+            .filter(|entry| &*entry.login.user == user);
+        let newest = of_user.max_by_key(|entry| entry.claims.begun)?;
         Some(newest.login.roles.clone())
     }
 
-    /// The user of the login has used the keyboard or a pointer.
-    pub fn used(&self, id: &str) {
-        if let Some(entry) = self.lock().get_mut(id) {
-            entry.used = Instant::now();
+    /// Whether a login that this replica has seen is valid.
+    pub fn has(&self, id: &str, settings: &WebSettings, now: i64) -> bool {
+        let mut in_use = self.lock();
+        let entry = in_use.entries.get(id);
+        let is_valid = entry.is_some_and(|entry| entry.claims.is_valid(settings, now));
+        if !is_valid {
+            in_use.end(id);
         }
+        is_valid
     }
 
-    /// Ends a login. Returns it, if it was in use.
-    pub fn end(&self, id: &str) -> Option<Login> {
-        let entry = self.lock().remove(id)?;
-        entry.login.ended.cancel();
-        Some(entry.login)
+    /// The user of the login has used the keyboard or a pointer. Returns the content of the next cookie.
+    pub fn used(&self, id: &str, now: i64) -> Option<Claims> {
+        let mut in_use = self.lock();
+        let entry = in_use.entries.get_mut(id)?;
+        entry.claims.used = now;
+        Some(entry.claims.clone())
+    }
+
+    /// Whether the login has ended before its time.
+    pub fn is_logged_out(&self, id: &str) -> bool {
+        self.lock().logouts.contains_key(id)
+    }
+
+    /// Ends the logins with these identifiers. Their cookies are invalid until the next call.
+    pub fn replace_logouts(&self, logouts: BTreeMap<String, i64>) {
+        let mut in_use = self.lock();
+        in_use.retain(|claims| !logouts.contains_key(&claims.id));
+        in_use.logouts = logouts;
+    }
+
+    /// Ends all logins.
+    pub fn end_all(&self) {
+        self.lock().retain(|_| false);
     }
 
     /// Ends the logins that have had their time, and those of users whose password has changed.
-    pub fn end_invalid(&self, settings: &WebSettings) {
-        self.lock().retain(|_, entry| {
-            let is_valid = entry.is_valid(settings);
-            if !is_valid {
-                entry.login.ended.cancel();
-            }
-            is_valid
-        });
+    pub fn end_invalid(&self, settings: &WebSettings, now: i64) {
+        self.lock().retain(|claims| claims.is_valid(settings, now));
     }
 }
 
@@ -372,7 +478,10 @@ fn network_of(client: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::Value;
+
+    /// The time of logins.
+    const START: i64 = 1_000_000;
 
     const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG";
 
@@ -390,52 +499,95 @@ mod tests {
         IpAddr::from([192, 0, 2, n])
     }
 
-    async fn begin(logins: &Logins, name: &str, password: &str, n: u8) -> Result<Login, Rejected> {
+    async fn begin(logins: &Logins, name: &str, password: &str, n: u8) -> Result<Claims, Rejected> {
         let (settings, password) = (receiver(HASH), password.to_owned());
         logins
-            .begin(&settings, name, password, address(n), None)
+            .begin(&settings, name, password, address(n), START)
             .await
+    }
+
+    /// The error of a login.
+    async fn rejected(logins: &Logins, name: &str, password: &str, n: u8) -> Rejected {
+        begin(logins, name, password, n).await.err().unwrap()
     }
 
     #[tokio::test]
     async fn login_needs_the_password_and_ends_with_it() {
         let (logins, used) = (Logins::default(), settings(HASH));
+        let long = format!("secret{}", "x".repeat(PASSWORD_MAX));
         for (name, password) in [
             ("alice", "wrong"),
             ("alice", ""),
             ("bob", "secret"),
             ("Alice", "secret"),
+            ("alice", &long),
         ] {
-            assert_eq!(
-                begin(&logins, name, password, 1).await.unwrap_err(),
-                Rejected::Wrong
-            );
+            assert_eq!(rejected(&logins, name, password, 1).await, Rejected::Wrong);
         }
-        let long = format!("secret{}", "x".repeat(PASSWORD_MAX));
-        assert_eq!(
-            begin(&logins, "alice", &long, 1).await.unwrap_err(),
-            Rejected::Wrong
-        );
-        let login = begin(&logins, "alice", "secret", 2).await.unwrap();
-        assert_eq!(&*logins.find(&login.id, &used).unwrap().user, "alice");
+        let claims = begin(&logins, "alice", "secret", 2).await.unwrap();
         let other = begin(&logins, "alice", "secret", 2).await.unwrap();
-        assert_ne!(other.id, login.id);
-        assert!(logins.end(&other.id).is_some() && logins.find(&other.id, &used).is_none());
-        assert!(other.ended.is_cancelled() && !login.ended.is_cancelled());
-        logins.end_invalid(&settings(&HASH.replace("$2y$", "$2b$")));
-        assert!(login.ended.is_cancelled() && logins.find(&login.id, &used).is_none());
+        assert_ne!(other.id, claims.id);
+        let find = |claims: &Claims| logins.find(claims.clone(), &used, START);
+        let login = find(&claims).unwrap();
+        assert_eq!(&*login.user, "alice");
+        let changed = settings(&HASH.replace("$2y$", "$2b$"));
+        logins.end_invalid(&changed, START);
+        assert!(login.ended.is_cancelled());
+        assert!(logins.find(claims, &changed, START).is_none());
     }
 
     #[tokio::test]
-    async fn new_login_of_a_browser_ends_the_previous_one() {
-        let (logins, used) = (Logins::default(), receiver(HASH));
-        let first = begin(&logins, "alice", "secret", 1).await.unwrap();
-        let attempt = |password: &str| {
-            let password = password.to_owned();
-            logins.begin(&used, "alice", password, address(1), Some(&first.id))
+    async fn cookie_is_valid_at_all_replicas_until_a_logout_or_its_time() {
+        let (here, there, used) = (Logins::default(), Logins::default(), settings(HASH));
+        let claims = begin(&here, "alice", "secret", 1).await.unwrap();
+        let read = |claims: &Claims| -> Claims { serde_json::from_str(&claims.to_json()).unwrap() };
+        let (id, idle) = (claims.id.clone(), START + IDLE_MAX);
+        let first = here.find(read(&claims), &used, START).unwrap();
+        let second = there.find(read(&claims), &used, idle - 1).unwrap();
+        assert_eq!((&second.id, &second.user), (&first.id, &first.user));
+
+        // Input that only one replica knows counts at the other one with the next cookie.
+        let next = here.used(&id, idle - 1).unwrap();
+        assert!(here.has(&id, &used, idle) && !there.has(&id, &used, idle));
+        assert!(second.ended.is_cancelled());
+        assert!(there.find(read(&claims), &used, idle).is_none());
+        let second = there.find(read(&next), &used, idle).unwrap();
+        let end = START + LOGIN_MAX;
+        let last = here.used(&id, end - 1).unwrap();
+        assert!(last.is_open(end - 1) && !last.is_open(end));
+
+        let logouts = BTreeMap::from([(id.clone(), end)]);
+        there.replace_logouts(logouts);
+        assert!(second.ended.is_cancelled() && there.is_logged_out(&id));
+        assert!(there.find(next, &used, idle).is_none());
+        here.end_all();
+        assert!(first.ended.is_cancelled());
+    }
+
+    #[test]
+    fn login_by_a_provider_ends_with_its_configuration_and_fits_into_a_cookie() {
+        let provider = |roles: Value| {
+            json!({"name": "a", "configurationEndpoint": "https://a/.well-known/openid-configuration",
+            "clientId": "b", "authorizedRoles": roles})
         };
-        assert!(attempt("wrong").await.is_err() && !first.ended.is_cancelled());
-        assert!(attempt("secret").await.is_ok() && first.ended.is_cancelled());
+        let settings = |provider: &Value| -> WebSettings {
+            let login = json!({"/LoginConlet": {"oidcProviders": [provider]}});
+            let server = json!({"/ConsoleWeblet": {"/WebConsole": login}});
+            serde_json::from_value(json!({"/GuiHttpServer": server})).unwrap()
+        };
+        let begun = settings(&provider(json!(["c"])));
+        let identity = |roles| Identity {
+            user: "alice".to_owned(),
+            full_name: None,
+            roles: vec!["role".to_owned(); roles],
+        };
+        let claims =
+            |roles| Claims::by_provider(identity(roles), begun.provider("a").unwrap(), START);
+        assert!(claims(1000).is_none());
+        let (logins, claims) = (Logins::default(), claims(100).unwrap());
+        assert!(logins.find(claims.clone(), &begun, START).is_some());
+        let changed = settings(&provider(json!(["d"])));
+        assert!(logins.find(claims, &changed, START).is_none());
     }
 
     #[tokio::test]
@@ -443,7 +595,7 @@ mod tests {
         let logins = Logins::default();
         for _ in 0..5 {
             assert_eq!(
-                begin(&logins, "alice", "wrong", 1).await.unwrap_err(),
+                rejected(&logins, "alice", "wrong", 1).await,
                 Rejected::Wrong
             );
         }
@@ -456,13 +608,11 @@ mod tests {
             "another address"
         );
         let long = "x".repeat(USER_NAME_MAX + 1);
-        let mut rejected = Vec::new();
         for _ in 0..50 {
-            rejected.push(begin(&logins, &long, "", 3).await.unwrap_err());
+            assert_eq!(rejected(&logins, &long, "", 3).await, Rejected::Wrong);
         }
-        assert_eq!(rejected, [Rejected::Wrong; 50]);
-        let last = begin(&logins, "alice", "secret", 3).await;
-        assert!(matches!(last, Err(Rejected::Limited(_))), "{last:?}");
+        let last = rejected(&logins, "alice", "secret", 3).await;
+        assert!(matches!(last, Rejected::Limited(_)), "{last:?}");
     }
 
     #[test]
@@ -488,11 +638,11 @@ mod tests {
         let logins = Logins::default();
         let settings_of = watch::Sender::new(Arc::new(settings(HASH)));
         let used = settings_of.subscribe();
-        let login = logins.begin(&used, "alice", "secret".to_owned(), address(1), None);
+        let login = logins.begin(&used, "alice", "secret".to_owned(), address(1), START);
         let mut login = std::pin::pin!(login);
         assert!(futures::poll!(&mut login).is_pending());
         let changed = settings(&HASH.replace("$2y$", "$2b$"));
         settings_of.send_replace(Arc::new(changed));
-        assert_eq!(login.await.unwrap_err(), Rejected::Wrong);
+        assert_eq!(login.await.err(), Some(Rejected::Wrong));
     }
 }

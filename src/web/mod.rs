@@ -18,7 +18,7 @@
 //! | `metrics` | the metrics of the console |
 //! | `end` | ends of SPICE clients whose users have lost the right |
 //! | `freshness` | the time without news of the API server |
-//! | `keys` | the console's key for connections to runners |
+//! | `keys` | the keys that all replicas share, and logouts |
 //! | `http` | routes and headers |
 //! | `server` | connections with their limits |
 //!
@@ -60,15 +60,14 @@ use crate::k8s::store::children::{Cache, Change};
 use crate::k8s::tasks::Tasks;
 use crate::k8s::undecodable::{StandIn, Undecodable, decoded_in};
 use crate::k8s::watch::{NamespacedObject, Namespaces};
-use crate::pinned_tls::KeyPair;
 use crate::settings::web::WebSettings;
 use crate::web::assignments::Pools;
 use crate::web::freshness::News;
 use crate::web::history::{History, Sample};
+use crate::web::keys::Keys;
 use crate::web::logins::Logins;
 use crate::web::pools::{AssignmentView, PoolView};
 use crate::web::view::VmView;
-use axum_extra::extract::cookie::Key;
 use futures::StreamExt;
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -77,7 +76,7 @@ use kube::Api;
 use kube::runtime::watcher;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit, broadcast, watch};
 
 /// Field manager of the console's writes.
 pub const MANAGER: Manager = Manager {
@@ -113,8 +112,6 @@ pub struct Console {
     authorities: Arc<Path>,
     /// Requests to providers at the same time.
     provider_requests: Semaphore,
-    /// The key of the cookies of logins that have begun.
-    cookie_key: Key,
     /// Each VM is a group of its own.
     vms: Arc<Cache<VmView>>,
     changes: broadcast::Sender<Change>,
@@ -131,8 +128,10 @@ pub struct Console {
     details: Semaphore,
     live: Arc<Semaphore>,
     consoles: Arc<Semaphore>,
-    /// The key for connections to runners, as soon as the console has it.
-    keys: watch::Sender<Option<KeyPair>>,
+    /// The keys of all replicas, as soon as the console has them.
+    keys: watch::Sender<Option<Keys>>,
+    /// One request at a time reads and writes the Secret with keys and logouts.
+    secret: Mutex<()>,
 }
 
 impl Console {
@@ -158,7 +157,6 @@ impl Console {
             settings,
             authorities: authorities.into(),
             provider_requests: Semaphore::new(PROVIDER_REQUESTS_MAX),
-            cookie_key: Key::generate(),
             vms: Arc::new(Cache::new(|vm| Some(ObjectKey::of(vm)))),
             changes: broadcast::Sender::new(LAG_MAX),
             logins: Logins::default(),
@@ -168,6 +166,7 @@ impl Console {
             live: Arc::new(Semaphore::new(LIVE_MAX)),
             consoles: Arc::new(Semaphore::new(CONSOLES_MAX)),
             keys: watch::Sender::new(None),
+            secret: Mutex::default(),
         })
     }
 
@@ -183,9 +182,8 @@ impl Console {
         self.watch(tasks, "vmpools", of_pool, pools, changed.clone());
         let of_assignment = AssignmentView::without_rights;
         self.watch(tasks, "vmassignments", of_assignment, assignments, changed);
-        let (cluster, namespace) = (self.cluster.clone(), self.namespace.clone());
-        let keys = keys::follow(cluster, namespace, self.keys.clone());
-        tasks.spawn("key of the console".to_owned(), keys);
+        let keys = keys::follow(self.clone());
+        tasks.spawn("keys of the console".to_owned(), keys);
         let console = self.clone();
         tasks.spawn("history of totals".to_owned(), async move {
             console.vms.ready().await;
@@ -209,7 +207,7 @@ impl Console {
             let mut settings = console.settings.clone();
             while settings.changed().await.is_ok() {
                 let settings = settings.borrow_and_update().clone();
-                console.logins.end_invalid(&settings);
+                console.logins.end_invalid(&settings, console.now());
             }
             // The sender exists as long as the process.
             std::future::pending().await
@@ -278,6 +276,26 @@ impl Console {
     fn provider_permit(&self) -> Result<SemaphorePermit<'_>, oidc::Error> {
         let permit = self.provider_requests.try_acquire();
         permit.map_err(|_| oidc::Error::Provider("too many logins are under way".to_owned()))
+    }
+
+    /// None before the first answer of the API server.
+    fn keys(&self) -> Option<Keys> {
+        self.keys.borrow().clone()
+    }
+
+    /// The time in seconds since 1970.
+    fn now(&self) -> i64 {
+        (self.cluster.now)().as_second()
+    }
+
+    /// Whether the login is valid. Its page may have been open for hours.
+    fn has_login(&self, id: &str) -> bool {
+        self.logins.has(id, &self.settings(), self.now())
+    }
+
+    /// The user of the login has used the keyboard or a pointer.
+    fn has_input(&self, id: &str) {
+        self.logins.used(id, self.now());
     }
 
     fn settings(&self) -> Arc<WebSettings> {

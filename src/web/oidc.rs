@@ -72,6 +72,14 @@ pub enum Error {
     /// The provider cannot be used.
     #[error("{0}")]
     Provider(String),
+    /// The cookie of a login has no place for the roles.
+    #[error(
+        "the names and roles of the user are longer than 2,800 bytes; remove roles by roleMappings"
+    )]
+    TooManyRoles,
+    /// The previous login of the browser has not ended.
+    #[error("the previous login of the browser cannot be ended")]
+    NotEnded,
     /// The user has no role that permits the login.
     #[error("user {user:?} has none of the roles of authorizedRoles, but the roles {roles:?}")]
     NotAuthorized {
@@ -89,7 +97,8 @@ impl Error {
         match self {
             Self::NotBegun => "LoginNotBegun",
             Self::Denied(_) => "LoginDenied",
-            Self::Provider(_) => "ProviderFailed",
+            Self::Provider(_) | Self::TooManyRoles => "ProviderFailed",
+            Self::NotEnded => "ApiServer",
             Self::NotAuthorized { .. } => "NotAuthorized",
         }
     }

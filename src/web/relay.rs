@@ -219,12 +219,10 @@ async fn relay(
 ) -> Result<Option<End>, u16> {
     let (to_page, from_page) = page.split();
     let (to_runner, from_runner) = runner.split();
-    let has_login = || {
-        let settings = console.settings.borrow().clone();
-        console.logins.find(&login.id, &settings).is_some()
-    };
+    let has_login = || console.has_login(&login.id);
+    let used = || console.has_input(&login.id);
     tokio::select! {
-        () = send_input(from_page, to_runner) => Ok(None),
+        () = send_input(from_page, to_runner, used) => Ok(None),
         end = send_screen(from_runner, to_page, has_login) => match end {
             Ok(answer) => Ok(Some(End::by_runner(answer, may_take))),
             Err(code) => Err(code),
@@ -236,6 +234,7 @@ async fn relay(
 async fn send_input(
     mut page: SplitStream<&mut WebSocket>,
     mut runner: SplitSink<Runner, tungstenite::Message>,
+    used: impl Fn(),
 ) {
     let mut pings = interval(RUNNER_PING_INTERVAL);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -247,6 +246,11 @@ async fn send_input(
                 heard = Instant::now();
                 match received {
                     Ok(Some(Ok(Message::Binary(bytes)))) => tungstenite::Message::Binary(bytes),
+                    // The only text says that the user is active.
+                    Ok(Some(Ok(Message::Text(_)))) => {
+                        used();
+                        continue;
+                    }
                     Ok(Some(Ok(Message::Close(_)) | Err(_)) | None) | Err(_) => return,
                     Ok(Some(Ok(_))) => continue,
                 }

@@ -214,7 +214,7 @@ async fn connect(
     key: PublicKey,
     request: &Request,
 ) -> io::Result<(Runner, Answer)> {
-    let own = console.keys.borrow().clone();
+    let own = console.keys().map(|keys| keys.runners);
     let own = own.ok_or_else(|| other("the console has no key"))?;
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;

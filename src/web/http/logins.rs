@@ -1,24 +1,26 @@
 //! Sessions, logins and logouts.
 
-use crate::web::Console;
-use crate::web::http::{COOKIE, Problem, Shared, client};
-use crate::web::logins::{Login, Rejected};
+use crate::web::http::{COOKIE, Cookies, Problem, Shared, client};
+use crate::web::logins::{Claims, Login, Rejected};
 use crate::web::metrics::DONE;
 use crate::web::oidc::{self, Pending, Returned};
 use crate::web::rights::Capability;
+use crate::web::{Console, keys};
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Json};
-use axum_extra::extract::CookieJar;
-use axum_extra::extract::cookie::{Cookie, PrivateCookieJar, SameSite};
+use axum_extra::extract::cookie::{Cookie, SameSite};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 /// The cookie of a login by a provider that has begun.
 const BEGUN: &str = "__Host-vmop-login";
+
+/// The code of the page for a logout that is not stored.
+const LOGOUT_FAILED: &str = "ApiServer";
 
 /// Maximum length of the address of a page after a login.
 const PAGE_MAX: usize = 1 << 10;
@@ -64,9 +66,11 @@ pub(super) async fn session(
 pub(super) async fn active(
     State(console): Shared,
     Extension(login): Extension<Login>,
-) -> StatusCode {
-    console.logins.used(&login.id);
-    StatusCode::NO_CONTENT
+    Cookies(jar): Cookies,
+) -> impl IntoResponse {
+    let claims = console.logins.used(&login.id, console.now());
+    let jar = claims.map_or(jar.clone(), |claims| jar.add(cookie_of(&claims)));
+    (jar, StatusCode::NO_CONTENT)
 }
 
 #[derive(Deserialize)]
@@ -79,25 +83,31 @@ pub(super) async fn login(
     State(console): Shared,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    jar: CookieJar,
+    cookies: Cookies,
     credentials: Result<Json<Credentials>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let Json(Credentials { user, password }) = credentials?;
-    let settings = console.settings();
-    let client = client(&settings, peer, &headers);
-    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let client = client(&console.settings(), peer, &headers);
+    let previous = cookies.login(&console).map(|login| login.id);
     // A client that closes its connection does not prevent the log line.
     let checked = console.clone();
     let begun = tokio::spawn(async move {
-        let (logins, settings) = (&checked.logins, &checked.settings);
-        let previous = previous.as_deref();
-        let begun = logins
-            .begin(settings, &user, password, client, previous)
-            .await;
-        let result = begun.as_ref().err().map_or(DONE, reason);
-        checked.metrics.login(result);
+        let (logins, now) = (&checked.logins, checked.now());
+        let settings = &checked.settings;
+        let begun = logins.begin(settings, &user, password, client, now).await;
+        let begun = match begun {
+            Ok(claims) if has_ended(&checked, previous.as_deref()).await => Ok(claims),
+            Ok(_) => {
+                checked.metrics.login(LOGOUT_FAILED);
+                return Err(Problem::new(StatusCode::BAD_GATEWAY, LOGOUT_FAILED).into_response());
+            }
+            Err(rejected) => Err(rejected),
+        };
+        checked
+            .metrics
+            .login(begun.as_ref().err().map_or(DONE, reason));
         match &begun {
-            Ok(login) => tracing::info!(user = &*login.user, %client, "login"),
+            Ok(_) => tracing::info!(user, %client, "login"),
             Err(rejected) if logins.is_logged(*rejected, client) => {
                 // The name of a long request would fill the log.
                 let user: String = user.chars().take(64).collect();
@@ -105,19 +115,36 @@ pub(super) async fn login(
             }
             Err(_) => {}
         }
-        begun
+        begun.map_err(rejection)
     });
-    let login = match begun.await {
-        Ok(Ok(login)) => login,
-        Ok(Err(rejected)) => return Ok(rejection(rejected)),
+    let claims = match begun.await {
+        Ok(Ok(claims)) => claims,
+        Ok(Err(response)) => return Ok(response),
         Err(_) => return Ok(rejection(Rejected::Busy)),
     };
+    let cookie = cookie_of(&claims);
+    let login = console
+        .logins
+        .find(claims, &console.settings(), console.now());
+    let Some(login) = login else {
+        // The password has just changed.
+        return Ok(rejection(Rejected::Wrong));
+    };
     let session = Session::of(&login, &console);
-    Ok((jar.add(cookie_of(&login)), session).into_response())
+    Ok((cookies.0.add(cookie), session).into_response())
 }
 
-fn cookie_of(login: &Login) -> Cookie<'static> {
-    let cookie = Cookie::build((COOKIE, login.id.as_ref().to_owned()));
+/// Ends the previous login of a browser, if there is one. Returns whether it has ended at all replicas.
+async fn has_ended(console: &Console, previous: Option<&str>) -> bool {
+    let Some(id) = previous else { return true };
+    let ended = keys::end_login(console, id).await;
+    ended
+        .inspect_err(|error| tracing::warn!("a login cannot be ended: {error}"))
+        .is_ok()
+}
+
+fn cookie_of(claims: &Claims) -> Cookie<'static> {
+    let cookie = Cookie::build((COOKIE, claims.to_json()));
     let cookie = cookie.path("/").secure(true).http_only(true);
     cookie.same_site(SameSite::Strict).build()
 }
@@ -170,7 +197,7 @@ pub(super) async fn begin_by_provider(
     Path(name): Path<String>,
     Query(PageQuery { page }): Query<PageQuery>,
     headers: HeaderMap,
-    jar: CookieJar,
+    cookies: Cookies,
 ) -> Response {
     let settings = console.settings();
     let client = client(&settings, peer, &headers);
@@ -192,7 +219,8 @@ pub(super) async fn begin_by_provider(
     };
     let language = headers.get(header::ACCEPT_LANGUAGE);
     let language = language.and_then(|value| value.to_str().ok()?.split([',', ';']).next());
-    let previous = jar.get(COOKIE).map(|cookie| cookie.value().to_owned());
+    let previous = cookies.login(&console);
+    let previous = previous.map(|login| login.id.as_ref().to_owned());
     let begun = async {
         let _permit = console.provider_permit()?;
         let authorities = console.authorities.clone();
@@ -203,8 +231,7 @@ pub(super) async fn begin_by_provider(
             // Plain data can always be serialized.
             let content = serde_json::to_string(&pending).unwrap_or_default();
             let cookie = begun_cookie(content);
-            let jar = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
-            (jar.add(cookie), Redirect::to(&url)).into_response()
+            (cookies.0.add(cookie), Redirect::to(&url)).into_response()
         }
         Err(error) => {
             tracing::warn!(provider = name, %client, %error, "cannot begin a login");
@@ -226,15 +253,14 @@ pub(super) async fn complete_by_provider(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Query(returned): Query<Returned>,
     headers: HeaderMap,
-    jar: CookieJar,
+    Cookies(jar): Cookies,
 ) -> Response {
     let client = client(&console.settings(), peer, &headers);
-    let begun = PrivateCookieJar::from_headers(&headers, console.cookie_key.clone());
-    let pending = begun.get(BEGUN);
+    let pending = jar.get(BEGUN);
     let pending = pending.and_then(|it| serde_json::from_str::<Pending>(it.value()).ok());
-    let begun = begun.remove(begun_cookie(String::new()));
+    let jar = jar.remove(begun_cookie(String::new()));
     if console.logins.limit_provider(client).is_err() {
-        return (begun, Redirect::to("/?login=TooManyAttempts")).into_response();
+        return (jar, Redirect::to("/?login=TooManyAttempts")).into_response();
     }
     let completed = async {
         let pending = pending.ok_or(oidc::Error::NotBegun)?;
@@ -245,31 +271,34 @@ pub(super) async fn complete_by_provider(
         let _permit = console.provider_permit()?;
         let authorities = console.authorities.clone();
         let identity = oidc::complete(&settings, provider, authorities, pending, returned).await?;
-        let logins = &console.logins;
-        let login = logins.begin_by_provider(
-            &console.settings(),
-            identity,
-            provider.clone(),
-            previous.as_deref(),
-        );
-        Ok::<_, oidc::Error>((login, page))
+        let claims = Claims::by_provider(identity, provider, console.now());
+        let claims = claims.ok_or(oidc::Error::TooManyRoles)?;
+        if !has_ended(&console, previous.as_deref()).await {
+            return Err(oidc::Error::NotEnded);
+        }
+        let cookie = cookie_of(&claims);
+        let login = console
+            .logins
+            .find(claims, &console.settings(), console.now());
+        let login = login.ok_or(oidc::Error::NotBegun)?;
+        Ok((login, cookie, page))
     };
     let completed = completed.await;
     let result = completed.as_ref().err();
     let result = result.map_or(DONE, oidc::Error::code);
     console.metrics.login(result);
     match completed {
-        Ok((login, page)) => {
+        Ok((login, cookie, page)) => {
             let settings = console.settings();
             let viewer = login.viewer(&settings);
             let roles: Vec<&str> = viewer.roles().iter().copied().collect();
             tracing::info!(user = viewer.user(), %client, roles = roles.join(", "), "login by a provider");
-            (begun, jar.add(cookie_of(&login)), Redirect::to(&page)).into_response()
+            (jar.add(cookie), Redirect::to(&page)).into_response()
         }
         Err(error) => {
             tracing::warn!(%client, %error, "login by a provider rejected");
             let to = format!("/?login={}", error.code());
-            (begun, Redirect::to(&to)).into_response()
+            (jar, Redirect::to(&to)).into_response()
         }
     }
 }
@@ -296,19 +325,30 @@ fn rejection(rejected: Rejected) -> Response {
     }
 }
 
+/// Ends the login of the cookie at all replicas. This replica may reject the cookie, because it does not know a new password yet.
 pub(super) async fn logout(
     State(console): Shared,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     headers: HeaderMap,
-    jar: CookieJar,
-) -> impl IntoResponse {
-    let login = jar
-        .get(COOKIE)
-        .and_then(|cookie| console.logins.end(cookie.value()));
-    if let Some(login) = login {
-        let client = client(&console.settings(), peer, &headers);
-        tracing::info!(user = &*login.user, %client, "logout");
+    cookies: Cookies,
+) -> Result<impl IntoResponse, Problem> {
+    let client = client(&console.settings(), peer, &headers);
+    let claims = cookies.claims().filter(|claims| {
+        claims.is_open(console.now()) && !console.logins.is_logged_out(&claims.id)
+    });
+    if let Some(claims) = claims {
+        // A client that closes its connection does not prevent the logout.
+        let ended = tokio::spawn(async move {
+            let has_ended = has_ended(&console, Some(&claims.id)).await;
+            if has_ended {
+                tracing::info!(user = claims.user(), %client, "logout");
+            }
+            has_ended
+        });
+        if !ended.await.unwrap_or(false) {
+            return Err(Problem::new(StatusCode::BAD_GATEWAY, LOGOUT_FAILED));
+        }
     }
     let cookie = Cookie::build(COOKIE).path("/").secure(true);
-    (jar.remove(cookie), StatusCode::NO_CONTENT)
+    Ok((cookies.0.remove(cookie), StatusCode::NO_CONTENT))
 }

@@ -24,7 +24,7 @@ pub use probes::probes;
 
 use crate::settings::web::WebSettings;
 use crate::web::http::addresses::{is_same_origin, require_host};
-use crate::web::logins::{Login, places};
+use crate::web::logins::{Claims, Login, places};
 use crate::web::size::Wrong;
 use crate::web::{Console, live};
 use axum::extract::rejection::JsonRejection;
@@ -36,7 +36,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json, Router};
-use axum_extra::extract::CookieJar;
+use axum_extra::extract::cookie::PrivateCookieJar;
 use memory_serve::CacheControl;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
@@ -47,7 +47,7 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use tower_http::timeout::TimeoutLayer;
 use tracing::subscriber::{NoSubscriber, with_default};
 
-/// Browsers accept this cookie by HTTPS or from localhost only, and send it to this host only.
+/// The cookie of a login. Browsers accept it by HTTPS or from localhost only, and send it to this host only.
 const COOKIE: &str = "__Host-vmop";
 
 /// Maximum size of a request's body.
@@ -176,12 +176,42 @@ pub fn router(console: Arc<Console>) -> Router {
     router.with_state(console)
 }
 
+/// The encrypted cookies of a request.
+struct Cookies(PrivateCookieJar);
+
+impl Cookies {
+    fn of(console: &Console, headers: &HeaderMap) -> Result<Self, Problem> {
+        let keys = console.keys().ok_or_else(busy)?;
+        Ok(Self(PrivateCookieJar::from_headers(headers, keys.cookies)))
+    }
+
+    /// The content of the cookie of a login, which may have ended.
+    fn claims(&self) -> Option<Claims> {
+        serde_json::from_str(self.0.get(COOKIE)?.value()).ok()
+    }
+
+    fn login(&self, console: &Console) -> Option<Login> {
+        let settings = console.settings();
+        console
+            .logins
+            .find(self.claims()?, &settings, console.now())
+    }
+}
+
+impl FromRequestParts<Arc<Console>> for Cookies {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        console: &Arc<Console>,
+    ) -> Result<Self, Problem> {
+        Self::of(console, &parts.headers)
+    }
+}
+
 /// The login of the request's cookie.
 fn login_of(console: &Console, headers: &HeaderMap) -> Result<Login, Problem> {
-    let jar = CookieJar::from_headers(headers);
-    let login = jar
-        .get(COOKIE)
-        .and_then(|cookie| console.logins.find(cookie.value(), &console.settings()));
+    let login = Cookies::of(console, headers)?.login(console);
     login.ok_or_else(|| Problem::new(StatusCode::UNAUTHORIZED, "LoginNeeded"))
 }
 

@@ -20,14 +20,14 @@ pub fn probes(console: Arc<Console>) -> Router {
 }
 
 async fn readyz(State(console): Shared) -> impl IntoResponse {
-    if console.vms.is_ready() {
-        (StatusCode::OK, "ok")
+    let missing = if !console.vms.is_ready() {
+        "the console is not ready, because it has not received the first list of VMs"
+    } else if console.keys().is_none() {
+        "the console is not ready, because it has no keys; its log has the reason"
     } else {
-        (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the console is not ready, because it has not received the first list of VMs",
-        )
-    }
+        return (StatusCode::OK, "ok");
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, missing)
 }
 
 async fn metrics(State(console): Shared) -> impl IntoResponse {

@@ -211,11 +211,14 @@ async fn permit(console: &Console, login: &Login, check: Check, name: &str) -> R
 mod tests {
     use super::*;
     use crate::k8s::cluster::Cluster;
+    use crate::pinned_tls::KeyPair;
     use crate::web::MANAGER;
+    use crate::web::keys::Keys;
     use crate::web::pools::PoolView;
     use crate::web::view::VmView;
     use axum::body::Body;
     use axum::http::header;
+    use axum_extra::extract::cookie::Key;
     use futures::StreamExt;
     use hyper_util::rt::TokioIo;
     use hyper_util::service::TowerToHyperService;
@@ -267,6 +270,8 @@ mod tests {
         let stored = object("stored", "bob");
         let vm: VmView = serde_json::from_value(stored.clone()).unwrap();
         let pool: PoolView = serde_json::from_value(stored).unwrap();
+        let (runners, cookies) = (KeyPair::generate().unwrap(), Key::generate());
+        console.keys.send_replace(Some(Keys { runners, cookies }));
         console.vms.watched(Event::Apply(vm));
         console.pools.pools.watched(Event::Apply(pool));
         console

@@ -2,7 +2,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { getSession } from "./api";
-import { CLOSE_CODE_LOGIN_ENDED, retryDelay, webSocketUrl } from "./live";
+import { CLOSE_CODE_LOGIN_ENDED, inputReports, reportInputTo, retryDelay, webSocketUrl } from "./live";
 import { endLogin, loggedIn } from "./state";
 
 /** `reason` is a reason of the server, or `Lost` if the connection was closed without a reason. */
@@ -138,6 +138,7 @@ export function openDevice<Code, Client>(vm: string, device: Device<Code, Client
     state.value = { is: "connecting" };
   }
 
+  const stopReports = inputReports.subscribe(() => reportInputTo(socket));
   addEventListener("online", connectNow);
   addEventListener("offline", goOffline);
   document.addEventListener("visibilitychange", becomeVisible);
@@ -151,6 +152,7 @@ export function openDevice<Code, Client>(vm: string, device: Device<Code, Client
     disconnect,
     dispose() {
       disconnect();
+      stopReports();
       removeEventListener("online", connectNow);
       removeEventListener("offline", goOffline);
       document.removeEventListener("visibilitychange", becomeVisible);

@@ -113,6 +113,13 @@ export function connectNow() {
 
 let hasInput = false;
 
+/** Number of reports of the user's input. The server of each connection gets them, because it can be another one. */
+export const inputReports = signal(0);
+
+export function reportInputTo(socket: WebSocket | null) {
+  if (socket?.readyState === WebSocket.OPEN) socket.send("active");
+}
+
 /** Connects while a user is logged in, and reports the user's input to the server. */
 export function startLive() {
   for (const name of ["keydown", "pointerdown", "pointermove", "wheel"]) {
@@ -140,7 +147,12 @@ async function reportInput() {
   hasInput = false;
   const login = phase.value;
   const answer = await postActive();
-  if (answer.ok || phase.value !== login) return;
+  if (answer.ok) {
+    reportInputTo(socket);
+    inputReports.value += 1;
+    return;
+  }
+  if (phase.value !== login) return;
   if (answer.error.status === 401) endLogin();
   else hasInput = true;
 }

@@ -3,6 +3,7 @@
 use crate::apiserver::leader::address_in;
 use crate::apiserver::world::{TIMEOUT, World, eventually, machine, root};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -30,9 +31,10 @@ const HASH: &str = "$2y$04$H3Klq0Jrf5swL7aAgAqSeOnsRcbsAepJMs8AWLGkpBMF5Zjr9KEFG
 /// A console that runs as the account `vm-web`.
 struct Console {
     world: World,
+    /// Address of the replica that gets the requests.
     address: SocketAddr,
     dir: TempDir,
-    _process: Child,
+    process: Child,
 }
 
 /// The headers of a page of the console.
@@ -72,38 +74,16 @@ impl Console {
         kubeconfig["users"][0]["user"]["as"] = account.into();
         let kubeconfig = kubeconfig.to_string();
         std::fs::write(dir.path().join("kubeconfig"), kubeconfig).unwrap();
-        let log = dir.path().join("log");
-        let process = Command::new(env!("CARGO_BIN_EXE_vm-operator"))
-            .args([
-                "web",
-                "--listen",
-                "127.0.0.1:0",
-                "--http",
-                "127.0.0.1:0",
-                "--log-format",
-                "json",
-            ])
-            .arg("--config")
-            .arg(dir.path().join("config.yaml"))
-            .arg("--users")
-            .arg(dir.path().join("users.yaml"))
-            .env("KUBECONFIG", dir.path().join("kubeconfig"))
-            .stdin(Stdio::null())
-            .stderr(std::fs::File::create(&log).unwrap())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        eventually("the console listens", async || address_in(&log).is_some()).await;
-        let address = address_in(&log).unwrap();
+        let (process, address) = start_replica(&dir, "log").await;
         Self {
             world,
             address,
             dir,
-            _process: process,
+            process,
         }
     }
 
-    /// Sends a request. Returns code, head and body of the response.
+    /// Sends a request to the replica. Returns code, head and body of the response.
     async fn send(
         &self,
         method: &str,
@@ -111,19 +91,7 @@ impl Console {
         headers: &str,
         body: &str,
     ) -> (u16, String, String) {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        let length = body.len();
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}",
-            self.address
-        );
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        // A server that rejects a long body may reset the connection after its answer.
-        drop(stream.read_to_end(&mut answer).await);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head[9..12].parse().unwrap(), head.into(), body.into())
+        send(self.address, method, path, headers, body).await
     }
 
     /// The headers of a page of the logged-in user.
@@ -137,7 +105,7 @@ impl Console {
         let (_, cookie) = head.split_once("set-cookie: ").unwrap();
         let (cookie, attributes) = cookie.split_once("; ").unwrap();
         let attributes = attributes.lines().next().unwrap();
-        assert!(cookie.starts_with("__Host-vmop=") && cookie.len() == "__Host-vmop=".len() + 32);
+        assert!(cookie.starts_with("__Host-vmop=") && !cookie.contains(user));
         assert_eq!(attributes, "HttpOnly; SameSite=Strict; Secure; Path=/");
         format!("Cookie: {cookie}\r\n{SAME_ORIGIN}")
     }
@@ -201,6 +169,60 @@ impl Console {
     fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap()
     }
+}
+
+/// Starts a process of the console, and waits until it has its keys.
+async fn start_replica(dir: &TempDir, log: &str) -> (Child, SocketAddr) {
+    let log = dir.path().join(log);
+    let process = Command::new(env!("CARGO_BIN_EXE_vm-operator"))
+        .args([
+            "web",
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--log-format",
+            "json",
+        ])
+        .arg("--config")
+        .arg(dir.path().join("config.yaml"))
+        .arg("--users")
+        .arg(dir.path().join("users.yaml"))
+        .env("KUBECONFIG", dir.path().join("kubeconfig"))
+        .stdin(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    eventually("the console listens", async || address_in(&log).is_some()).await;
+    let address = address_in(&log).unwrap();
+    eventually("the console has its keys", async || {
+        send(address, "GET", "/api/v1/session", "", "").await.0 == 401
+    })
+    .await;
+    (process, address)
+}
+
+/// Sends a request. Returns code, head and body of the response.
+async fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // A server that rejects a long body may reset the connection after its answer.
+    drop(stream.read_to_end(&mut answer).await);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.into(), body.into())
 }
 
 fn configure(dir: &TempDir, world: &World, hash: &str, roles: Value) {
@@ -636,4 +658,60 @@ async fn open_page_loses_vms_with_the_right_to_see_them_and_ends_with_the_login(
     assert_eq!(names, set(&[]));
     console.send("POST", "/api/v1/logout", &alice, "").await;
     assert_eq!(next_names(&mut page, &mut names).await, Some(4401));
+}
+
+#[tokio::test]
+async fn login_is_valid_at_all_replicas_and_survives_the_loss_of_one() {
+    let mut console = Console::start("web-replicas").await;
+    let first = console.address;
+    let (_second, second) = start_replica(&console.dir, "second").await;
+    let alice = console.login("alice", "").await;
+    let bob = console.login("bob", "").await;
+    console.address = second;
+    assert_eq!(console.act(&alice, "vm", "stop").await.0, 204);
+
+    // A logout ends a page at the other replica.
+    let mut page = console.page(&bob, "live").await;
+    let mut names = BTreeSet::new();
+    assert_eq!(next_names(&mut page, &mut names).await, None);
+    let logout = async |address, headers: &str| {
+        let (code, _, body) = send(address, "POST", "/api/v1/logout", headers, "").await;
+        (
+            code,
+            serde_json::from_str(&body).unwrap_or(Value::Null)["reason"].clone(),
+        )
+    };
+    assert_eq!(logout(first, &bob).await, (204, Value::Null));
+    while next_names(&mut page, &mut names).await != Some(4401) {}
+    assert_eq!(console.act(&bob, "other", "stop").await.0, 401);
+
+    console.process.kill().await.unwrap();
+    assert_eq!(console.act(&alice, "vm", "start").await.0, 204);
+    let (_third, third) = start_replica(&console.dir, "third").await;
+    console.address = third;
+    assert_eq!(console.act(&alice, "vm", "stop").await.0, 204);
+    assert_eq!(console.act(&bob, "other", "stop").await.0, 401);
+
+    // Without the Secret, a logout cannot hold at all replicas. New keys end all logins.
+    let secrets =
+        kube::Api::<Secret>::namespaced(console.world.client.clone(), &console.world.namespace);
+    secrets
+        .delete("vm-web-keys", &Default::default())
+        .await
+        .unwrap();
+    assert_eq!(logout(second, &alice).await, (502, json!("ApiServer")));
+    assert_eq!(console.act(&alice, "vm", "start").await.0, 204);
+    for object in console.world.kustomize("deploy/web") {
+        if object["kind"] == "Secret" {
+            console.world.apply(&object, false).await.unwrap();
+        }
+    }
+    for address in [second, third] {
+        console.address = address;
+        eventually("new keys end all logins", async || {
+            console.act(&alice, "vm", "start").await.0 == 401
+        })
+        .await;
+    }
+    console.login("alice", "").await;
 }
