@@ -312,7 +312,7 @@ if (process.env.OVERVIEW) {
   await step("selected VMs stop after a confirmation, and start", async () => {
     await page.getByLabel("Select all").check();
     await page.getByRole("button", { name: /^Stop \d+ VMs?$/ }).click();
-    await dialog.getByText(vm).waitFor();
+    await dialog.locator(".names", { hasText: vm }).waitFor();
     await expectNoViolation();
     await dialog.getByRole("button", { name: "Stop" }).click();
     await rowRequests("Stopped");

@@ -5,6 +5,8 @@ import { Provider } from "oidc-provider";
 
 const ROLES = { root: ["admin"], ops: ["operators"], alice: ["operators"] };
 
+// The test closes standard output after the address.
+console.info = console.error;
 const server = createServer();
 await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
 const issuer = `http://127.0.0.1:${server.address().port}`;
