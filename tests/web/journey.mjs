@@ -374,7 +374,7 @@ if (process.env.SCREENSHOT) {
 }
 if (process.env.SHEETS) {
   visited.push({ file: "list-no-match", address: `${url}/?q=no-such-vm#/portal` });
-  const prefer = (language) => Object.defineProperties(navigator, { language: { value: language }, languages: { value: [language] } });
+  const prefer = (language) => localStorage.setItem("language", language);
   const save = async (file, address, language, colorScheme) => {
     // Pages of the same context have the same login.
     const sheet = file === "login" ? await newPage() : await context.newPage();

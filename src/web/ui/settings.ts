@@ -6,7 +6,11 @@ import { computed, signal, type Signal } from "@preact/signals";
 export function storedSignal<T extends string>(key: string, values: readonly T[], initial: T): Signal<T> {
   const stored = localStorage.getItem(key);
   const setting = signal(values.find((value) => value === stored) ?? initial);
-  setting.subscribe((value) => localStorage.setItem(key, value));
+  // Only a choice is stored, so that the default can follow the browser.
+  const first = setting.peek();
+  setting.subscribe((value) => {
+    if (value !== first || localStorage.getItem(key) !== null) localStorage.setItem(key, value);
+  });
   return setting;
 }
 
