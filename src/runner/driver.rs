@@ -191,9 +191,18 @@ impl console::Functions for ViewerFunctions {
         drop(self.task_results.send(TaskResult::Viewers(viewers)));
     }
 
-    fn disconnect(&self, user: &str) {
+    fn disconnect(&self, user: &str) -> Answer {
+        // Only a new password disconnects clients.
+        if !self
+            .display
+            .as_ref()
+            .is_some_and(|display| display.ticketing)
+        {
+            return Answer::NoDisplay;
+        }
         let rejected = TaskResult::SpiceUserRejected(user.to_owned());
         drop(self.task_results.send(rejected));
+        Answer::Ended
     }
 
     fn open_display(&self, request: &Request) -> BoxFuture<'static, Answer> {

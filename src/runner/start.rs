@@ -545,6 +545,7 @@ fn observed(config: &RunnerConfig, machine: &Machine) -> Observed {
         console_key: String::new(),
         viewers: Vec::new(),
         spice_user: String::new(),
+        spice_client: String::new(),
         spice_since: Timestamp::UNIX_EPOCH,
     }
 }

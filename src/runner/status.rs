@@ -74,8 +74,10 @@ pub struct Observed {
     pub console_key: String,
     /// Users of the web console that are connected, the newest first.
     pub viewers: Vec<ConsoleConnection>,
-    /// The newest user that got a password of the display from the web console, and the time of the SPICE client's connection.
+    /// The newest user that got a password of the display from the web console.
     pub spice_user: String,
+    /// The user of the connected SPICE client, and the time of its connection.
+    pub spice_client: String,
     pub spice_since: Timestamp,
 }
 
@@ -105,7 +107,7 @@ impl Observed {
     /// The connected users, the newest first.
     fn consoles(&self) -> Vec<ConsoleConnection> {
         let spice = self.console.as_ref().map(|(host, _)| ConsoleConnection {
-            user: self.spice_user.clone(),
+            user: self.spice_client.clone(),
             client: host.clone(),
             protocol: ConsoleProtocol::Spice,
             since: Time(self.spice_since),

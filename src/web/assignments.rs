@@ -73,10 +73,15 @@ impl Pools {
     /// Whether the viewer sees the pool.
     #[must_use]
     pub fn is_visible(&self, name: &str, viewer: &Viewer<'_>) -> bool {
-        let pool = self.pools.get(&self.key(name));
-        pool.is_some_and(|pool| {
-            pool.may_request(viewer) || self.row(&pool, viewer).assignment.is_some()
-        })
+        let own = self
+            .assignments
+            .get(&self.key(&names::assignment(name, viewer.user())));
+        let is_own = |it: &AssignmentView| it.spec.user == viewer.user() && it.spec.pool == name;
+        // A user gives the VM of a deleted pool back, too.
+        own.is_some_and(|it| is_own(&it)) || {
+            let pool = self.pools.get(&self.key(name));
+            pool.is_some_and(|pool| pool.may_request(viewer))
+        }
     }
 
     fn row(&self, pool: &PoolView, viewer: &Viewer<'_>) -> PoolRow {

@@ -98,7 +98,7 @@ fn has_lost(
     user: &str,
     pool: Option<&PoolView>,
 ) -> bool {
-    let roles = console.logins.roles(user);
+    let roles = console.logins.roles(user, console.now());
     is_lost(settings, vm, user, roles.as_deref(), pool)
 }
 
@@ -128,7 +128,8 @@ async fn end(console: &Console, vm: &str, user: &str) {
     let ended = async {
         let read = console.api().get_opt(vm).await;
         let present = read.map_err(|_| End::ApiServer)?.ok_or(End::NotFound)?;
-        let pool = console.held_now(&present, user).await;
+        let pool = console.read_holder(&present, user).await;
+        let pool = pool.map_err(|_| End::ApiServer)?;
         if !has_lost(console, &console.settings(), &present, user, pool.as_ref()) {
             return Ok(None);
         }

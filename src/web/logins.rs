@@ -26,8 +26,15 @@ pub const LOGIN_MAX: i64 = 9 * 3600;
 /// A login ends after this time in seconds without input by the user.
 const IDLE_MAX: i64 = 30 * 60;
 
-/// Maximum length of the content of a cookie in bytes. Browsers accept cookies of 4,096 bytes, and the encryption adds a third.
-const CLAIMS_MAX: usize = 2800;
+/// Maximum length of the content of a cookie in bytes. The encryption adds a third, and many proxies accept 4,096 bytes for all headers of
+/// a response.
+const CLAIMS_MAX: usize = 2000;
+
+/// Maximum difference of the clocks of two replicas in seconds.
+const CLOCKS_MAX: i64 = 5 * 60;
+
+/// Logins of one user in an hour: each can need a place in the list of logouts, which is limited.
+const LOGINS_OF_USER: NonZeroU32 = NonZeroU32::new(60).unwrap();
 
 /// Attempts of one address in a minute.
 const ATTEMPTS_OF_ADDRESS: NonZeroU32 = NonZeroU32::new(50).unwrap();
@@ -156,7 +163,8 @@ impl Claims {
     /// Whether the time of the login has not ended.
     #[must_use]
     pub fn is_open(&self, now: i64) -> bool {
-        now - self.begun < LOGIN_MAX && now - self.used < IDLE_MAX
+        let is_begun = self.begun <= now + CLOCKS_MAX;
+        is_begun && now - self.begun < LOGIN_MAX && now - self.used < IDLE_MAX
     }
 
     fn is_valid(&self, settings: &WebSettings, now: i64) -> bool {
@@ -263,6 +271,7 @@ pub struct Logins {
     by_address: DefaultKeyedRateLimiter<IpAddr>,
     by_name: DefaultKeyedRateLimiter<(String, IpAddr)>,
     by_provider: DefaultKeyedRateLimiter<IpAddr>,
+    by_user: DefaultKeyedRateLimiter<String>,
     logged: DefaultKeyedRateLimiter<IpAddr>,
     checks: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -276,6 +285,7 @@ impl Default for Logins {
             in_use: Mutex::default(),
             by_address: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
             by_provider: RateLimiter::keyed(Quota::per_minute(ATTEMPTS_OF_ADDRESS)),
+            by_user: RateLimiter::keyed(Quota::per_hour(LOGINS_OF_USER)),
             by_name: RateLimiter::keyed(of_name.allow_burst(ATTEMPTS_OF_NAME)),
             logged: RateLimiter::keyed(Quota::per_minute(LOGGED)),
             checks: Arc::new(Semaphore::new(CHECKS)),
@@ -314,6 +324,7 @@ impl Logins {
         if !(is_right && is_short && is_present) {
             return Err(Rejected::Wrong);
         }
+        self.limit_user(name)?;
         let identity = Identity {
             user: name.to_owned(),
             full_name: None,
@@ -329,6 +340,14 @@ impl Logins {
     /// There were too many.
     pub fn limit_provider(&self, client: IpAddr) -> Result<(), Rejected> {
         check(&self.by_provider, &network_of(client))
+    }
+
+    /// Counts a login of a user who has proved to be that user.
+    ///
+    /// # Errors
+    /// There were too many.
+    pub fn limit_user(&self, name: &str) -> Result<(), Rejected> {
+        check(&self.by_user, &name.to_owned())
     }
 
     /// Whether the log gets a line about a rejected login: a client with too many attempts must not fill it.
@@ -385,12 +404,12 @@ impl Logins {
 
     /// The roles that a provider has reported for a user with a login that this replica has seen. None for other users.
     #[must_use]
-    pub fn roles(&self, user: &str) -> Option<Arc<[String]>> {
+    pub fn roles(&self, user: &str, now: i64) -> Option<Arc<[String]>> {
         let in_use = self.lock();
         let of_user = in_use
             .entries
             .values()
-            .filter(|entry| &*entry.login.user == user);
+            .filter(|entry| &*entry.login.user == user && entry.claims.is_open(now));
         let newest = of_user.max_by_key(|entry| entry.claims.begun)?;
         Some(newest.login.roles.clone())
     }

@@ -242,27 +242,34 @@ impl Console {
     async fn is_answered(&self) -> bool {
         let client = self.cluster.client.clone();
         let config_maps: Api<ConfigMap> = Api::namespaced(client, &self.namespace);
-        let answer = config_maps.get_metadata_opt(names::WEB_CONFIG_MAP).await;
-        answer.is_ok()
+        match config_maps.get_metadata_opt(names::WEB_CONFIG_MAP).await {
+            Ok(_) => true,
+            // A missing permission or a limit of requests is an answer, too.
+            Err(kube::Error::Api(status)) => status.code < 500,
+            Err(_) => false,
+        }
     }
 
-    /// The pool by which the user has the VM now, as the API server has pool and assignment. None if it cannot be read: without a pool, the
-    /// user has fewer rights.
+    /// The pool by which the user has the VM now. None if it cannot be read: without a pool, the user has fewer rights.
     async fn held_now(&self, vm: &VmView, user: &str) -> Option<PoolView> {
-        let (pool, assignment) = self.pools.holder(vm, user)?;
-        let client = &self.cluster.client;
-        let assignments = Api::<AssignmentView>::namespaced(client.clone(), &self.namespace);
-        let read = async {
-            let assignment = assignments.get_opt(&assignment).await?;
-            match assignment.filter(|assignment| assignments::has(assignment, vm)) {
-                Some(_) => self.pool_now(pool).await,
-                None => Ok(None),
-            }
-        };
-        read.await.unwrap_or_else(|error: kube::Error| {
+        self.read_holder(vm, user).await.unwrap_or_else(|error| {
             tracing::warn!(vm = vm.name(), %error, "the console cannot read the assignment of a VM");
             None
         })
+    }
+
+    /// The pool by which the user has the VM, as the API server has pool and assignment.
+    async fn read_holder(&self, vm: &VmView, user: &str) -> kube::Result<Option<PoolView>> {
+        let Some((pool, assignment)) = self.pools.holder(vm, user) else {
+            return Ok(None);
+        };
+        let client = &self.cluster.client;
+        let assignments = Api::<AssignmentView>::namespaced(client.clone(), &self.namespace);
+        let assignment = assignments.get_opt(&assignment).await?;
+        match assignment.filter(|assignment| assignments::has(assignment, vm)) {
+            Some(_) => self.pool_now(pool).await,
+            None => Ok(None),
+        }
     }
 
     /// The pool as the API server has it.

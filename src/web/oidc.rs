@@ -74,9 +74,12 @@ pub enum Error {
     Provider(String),
     /// The cookie of a login has no place for the roles.
     #[error(
-        "the names and roles of the user are longer than 2,800 bytes; remove roles by roleMappings"
+        "the names and roles of the user are longer than 2,000 bytes; remove roles by roleMappings"
     )]
     TooManyRoles,
+    /// The user has logged in too often in the last hour.
+    #[error("user {0:?} has logged in too often in the last hour")]
+    TooManyLogins(String),
     /// The previous login of the browser has not ended.
     #[error("the previous login of the browser cannot be ended")]
     NotEnded,
@@ -98,6 +101,7 @@ impl Error {
             Self::NotBegun => "LoginNotBegun",
             Self::Denied(_) => "LoginDenied",
             Self::Provider(_) | Self::TooManyRoles => "ProviderFailed",
+            Self::TooManyLogins(_) => "TooManyAttempts",
             Self::NotEnded => "ApiServer",
             Self::NotAuthorized { .. } => "NotAuthorized",
         }

@@ -8,7 +8,7 @@
 pub struct Assignment {
     /// UID of the present one.
     present: Option<String>,
-    /// UID of the one before. UIDs never return.
+    /// UID of the one before.
     former: Option<String>,
 }
 
@@ -28,6 +28,10 @@ impl Assignment {
         }
         let former = std::mem::replace(&mut self.present, present.cloned());
         self.former = former.or(self.former.take());
+        // Only a kubelet or an operator with an older state brings a UID back.
+        if self.former == self.present {
+            self.former = None;
+        }
         true
     }
 
@@ -60,6 +64,9 @@ mod tests {
         // The second user can have the VM before this configuration arrives.
         assert!(assignment.change(None));
         assert_eq!(ends(&assignment), [false, true, false]);
+        let mut returned = assignment.clone();
+        assert!(returned.change(Some(&one)));
+        assert_eq!(ends(&returned), [true, false, true]);
         assert!(assignment.change(Some(&two)));
         assert_eq!(ends(&assignment), [true, true, false]);
         assert_eq!(

@@ -54,7 +54,7 @@ pub trait Functions: Send + Sync + 'static {
     /// The SPICE display, with a password for the user of the request.
     fn open_display(&self, request: &Request) -> BoxFuture<'static, Answer>;
     /// Disconnects the SPICE client of the user, if this user is the last that got a password.
-    fn disconnect(&self, user: &str);
+    fn disconnect(&self, user: &str) -> Answer;
     /// Reports the connected users of the web console, the newest first.
     fn report(&self, viewers: Vec<ConsoleConnection>);
 }
@@ -248,7 +248,9 @@ mod tests {
             Box::pin(async { Answer::NoDisplay })
         }
 
-        fn disconnect(&self, _: &str) {}
+        fn disconnect(&self, _: &str) -> Answer {
+            Answer::Ended
+        }
     }
 
     fn rig() -> Rig {

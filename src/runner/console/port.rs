@@ -237,10 +237,7 @@ async fn open(
             }
         }
         Function::Display => Some(console.functions.open_display(request).await),
-        Function::Disconnect => {
-            console.functions.disconnect(&request.user);
-            Some(Answer::Ended)
-        }
+        Function::Disconnect => Some(console.functions.disconnect(&request.user)),
     }
 }
 

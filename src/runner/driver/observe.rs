@@ -131,6 +131,9 @@ impl Driver {
             QmpEvent::Balloon { actual } => self.balloon_moved(actual),
             QmpEvent::ConsoleConnected { host, port } => {
                 self.observed.console = Some((host, port));
+                self.observed
+                    .spice_client
+                    .clone_from(&self.observed.spice_user);
                 self.observed.spice_since = Timestamp::now();
                 self.observed.console_connections += 1;
             }
@@ -271,9 +274,14 @@ impl Driver {
             TaskResult::SpiceUser(user, assignment) => {
                 self.observed.spice_user = user;
                 self.spice_assignment = assignment;
+                // The assignment can have ended while QEMU set the password.
+                let own = self.spice_assignment.as_deref();
+                if self.assignment.borrow().has_ended(own) {
+                    self.disconnect_spice();
+                }
             }
             TaskResult::SpiceUserRejected(user) => {
-                if user == self.observed.spice_user {
+                if [&self.observed.spice_user, &self.observed.spice_client].contains(&&user) {
                     tracing::info!(user, "the user has lost the right to the display");
                     self.disconnect_spice();
                 }

@@ -34,6 +34,7 @@ pub fn observed(phase: Phase) -> Observed {
         console_key: "MCow".to_owned(),
         viewers: Vec::new(),
         spice_user: String::new(),
+        spice_client: String::new(),
         spice_since: Timestamp::UNIX_EPOCH,
     }
 }

@@ -273,6 +273,8 @@ pub(super) async fn complete_by_provider(
         let identity = oidc::complete(&settings, provider, authorities, pending, returned).await?;
         let claims = Claims::by_provider(identity, provider, console.now());
         let claims = claims.ok_or(oidc::Error::TooManyRoles)?;
+        let limited = console.logins.limit_user(claims.user());
+        limited.map_err(|_| oidc::Error::TooManyLogins(claims.user().to_owned()))?;
         if !has_ended(&console, previous.as_deref()).await {
             return Err(oidc::Error::NotEnded);
         }
