@@ -30,7 +30,7 @@ export async function step(text, run) {
 
 /** Logs in from the login page by the provider of that name: provider.mjs. */
 export async function logInBy(provider, page, user) {
-  await page.getByRole("link", { name: `Log in by ${provider}` }).click();
+  await page.getByRole("link", { name: `Log in with ${provider}` }).click();
   await page.locator("input[name=login]").fill(user);
   await page.locator("input[name=password]").fill("any");
   await page.locator("button[type=submit]").click();

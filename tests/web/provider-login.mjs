@@ -18,7 +18,7 @@ await step("a user with a role is logged in, at the same page", async () => {
   await page.getByText("The ops").waitFor();
   if (new URL(page.url()).search !== `?q=${vm}`) throw new Error(page.url());
   await page.getByRole("button", { name: "Log out" }).click();
-  await page.getByRole("link", { name: `Log in by ${provider}` }).waitFor();
+  await page.getByRole("link", { name: `Log in with ${provider}` }).waitFor();
 });
 await step("a user without a role gets the reason", async () => {
   const page = await logIn("mallory");

@@ -25,7 +25,11 @@ function App() {
   const now = phase.value;
   switch (now.is) {
     case "start":
-      return <main class="login" aria-busy="true" />;
+      return (
+        <main class="login" aria-busy="true">
+          <p role="status">{words.loading}</p>
+        </main>
+      );
     case "startFailed":
       return (
         <main class="login">
@@ -34,6 +38,9 @@ function App() {
           <button type="button" onClick={() => void loadSession()}>
             {words.retry}
           </button>
+          <div class="footer">
+            <LanguageSelect />
+          </div>
         </main>
       );
     case "login":
@@ -63,10 +70,12 @@ function Page({ session }: { session: Session }) {
 }
 
 /** The title of the window. */
-function titleOf(session: Session): string {
+function title(): string {
+  if (phase.value.is === "login") return `${words.login.title} – ${words.product}`;
+  if (phase.value.is !== "loggedIn") return words.product;
   const now = place.value;
-  if ("list" in now) return `${now.vm ?? placeOf(session)} – ${words.product}`;
-  return now.view === "screen" ? now.vm : `${now.vm} – ${words[now.view].label}`;
+  if ("list" in now) return `${now.vm ?? words.header[now.list]} – ${placeOf(phase.value.session)}`;
+  return `${now.vm} – ${words[now.view].label}`;
 }
 
 function Header({ session }: { session: Session }) {
@@ -167,8 +176,7 @@ effect(() => {
   announcement.value = "";
 });
 effect(() => {
-  const now = phase.value;
-  document.title = now.is === "loggedIn" ? titleOf(now.session) : words.product;
+  document.title = title();
 });
 render(<App />, document.getElementById("app")!);
 if (isSecureContext) {

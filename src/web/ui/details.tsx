@@ -74,7 +74,18 @@ function Content({ vm }: { vm: Vm }) {
         <Fact name={text.addresses} value={details && <Lines of={details.addresses} />} />
       </dl>
       {details?.mayResize && <SizeForm row={row} size={details.size} reload={reload} />}
-      {details ? <Events of={details} /> : <p class={answer ? "error" : ""}>{answer && !answer.ok ? errorText(answer.error) : text.loading}</p>}
+      {answer?.ok ? (
+        <Events of={answer.value} />
+      ) : answer ? (
+        <div class="error" role="alert">
+          <p>{errorText(answer.error)}</p>
+          <button type="button" onClick={() => void reload()}>
+            {words.retry}
+          </button>
+        </div>
+      ) : (
+        <p>{text.loading}</p>
+      )}
     </>
   );
 }
@@ -119,7 +130,7 @@ function Events({ of }: { of: VmDetails }) {
               {time && timeText(new Date(time))} {isWarning && <b class="error">{text.warning}</b>} {isByUser && <b>{text.byUser}</b>} {count > 1 && text.times(count)}
             </p>
             <p>
-              <b>{reason}</b>: <span lang="en">{note}</span>
+              <b lang="en">{reason}</b>: <span lang="en">{note}</span>
             </p>
           </li>
         ))}
@@ -142,8 +153,10 @@ function SizeForm({ row, size, reload }: { row: Row; size: VmDetails["size"]; re
     // Other users may have changed the fields that the user has not edited.
     const edited = FIELDS.map(input).filter(({ value, defaultValue }) => value !== defaultValue);
     error.value = null;
-    state.value = "busy";
-    const answer = await putSize(row, Object.fromEntries(edited.map(({ name, value }) => [name, value])));
+    state.value = edited.length > 0 ? "busy" : "";
+    if (edited.length === 0) return;
+    const values = edited.map(({ name, value }) => [name, name === "ram" && words.language === "de" ? value.replace(",", ".") : value]);
+    const answer = await putSize(row, Object.fromEntries(values));
     if (answer.ok) await reload();
     state.value = answer.ok ? "sent" : "";
     if (answer.ok) return form.current?.reset();

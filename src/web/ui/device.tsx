@@ -25,7 +25,10 @@ export function DeviceHeader({ name, vm, other, isConnected, toolbar, children }
   const state = vm && stateOf(vm.row.value);
   return (
     <header {...(state && { "data-state": state })}>
-      <a href={lastList.value ? listUrl(lastList.value) : "#/"}>← {words.device.back}</a>
+      <a href={lastList.value ? listUrl(lastList.value) : "#/"}>
+        <span aria-hidden="true">← </span>
+        {words.device.back}
+      </a>
       <h1 title={name}>{name}</h1>
       {state && <StateLabel state={state} />}
       {vm && (
@@ -72,7 +75,7 @@ interface PanelProps {
   connect(takeOver?: boolean): void;
 }
 
-/** The reason why the device is not connected, and the next step. */
+/** The reason why the device is not connected, and the next step. The page has it in a `status`, which screen readers know before its text. */
 export function Panel({ name, vm, state, text, connect }: PanelProps) {
   const row = vm?.row.value;
   const again = (
@@ -107,11 +110,7 @@ export function Panel({ name, vm, state, text, connect }: PanelProps) {
       </>
     );
   }
-  return (
-    <div class="panel" role="status">
-      {content}
-    </div>
-  );
+  return <div class="panel">{content}</div>;
 }
 
 export function Menu({ label, isActive = false, children }: { label: string; isActive?: boolean; children: ComponentChildren }) {
@@ -140,7 +139,7 @@ export function Menu({ label, isActive = false, children }: { label: string; isA
   return (
     <div class="menu" ref={menu} onKeyDown={closeByKey}>
       <button type="button" class={isActive ? "active" : ""} aria-expanded={isOpen.value} onClick={() => (isOpen.value = !isOpen.value)}>
-        {label} ▾
+        {label} <span aria-hidden="true">▾</span>
       </button>
       {isOpen.value && (
         <div class="items" onClick={closeByItem}>

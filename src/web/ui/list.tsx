@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Action, Row } from "./api";
 import { ConfirmDialog, LongText, Toolbar } from "./parts";
 import { Pools } from "./pools";
-import { lists, listUrl, ownCount, pools, query, runAction, shown, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
+import { lists, listUrl, ownCount, pools, query, runAction, shown, showNotPermitted, shownPools, stateOf, vmUrl, type State, type Vm } from "./state";
 import { openViewer, ViewerDialog, type ViewerState } from "./viewer";
 import { errorText, textFor, words } from "./words";
 
@@ -56,8 +56,8 @@ function emptyTexts(count: number | undefined): string[] {
   const text = words.list;
   const hasPools = pools.value.length > 0;
   if (count === undefined) return [text.loading];
-  if (hasPools && shownPools.value.length === 0) return [text.noMatchAtAll];
-  if (count > 0) return [text.noMatch];
+  if (hasPools && shownPools.value.length === 0) return [text.noMatchAtAll, text.noMatchNext];
+  if (count > 0) return [text.noMatch, text.noMatchNext];
   if (hasPools) return [text.noVmsYet, text.noVmsYetNext];
   return lists.value.length > 0 ? [text.noVms, text.noVmsNext] : [text.noPages, text.noPagesNext];
 }
@@ -139,6 +139,7 @@ function MoreActions({ vm, row }: { vm: Vm; row: Row }) {
   const button = useRef<HTMLButtonElement>(null);
   const resetDialog = useRef<HTMLDialogElement>(null);
   const viewer = useSignal<ViewerState | null>(null);
+  const isOpen = useSignal(false);
   const isBusy = vm.busy.value !== null;
   const label = `${words.more} ${vm.name}`;
   useEffect(() => {
@@ -161,6 +162,7 @@ function MoreActions({ vm, row }: { vm: Vm; row: Row }) {
         class="more"
         aria-label={label}
         aria-disabled={!row.running}
+        aria-expanded={isOpen.value}
         title={row.running ? words.more : words.device.disabled}
         onClick={toggle}
       >
@@ -168,7 +170,14 @@ function MoreActions({ vm, row }: { vm: Vm; row: Row }) {
           <path d="M1.5 6.5h3v3h-3zm5 0h3v3h-3zm5 0h3v3h-3z" />
         </svg>
       </button>
-      <div ref={menu} popover="auto" class="actions-menu" role="group" aria-label={label}>
+      <div
+        ref={menu}
+        popover="auto"
+        class="actions-menu"
+        role="group"
+        aria-label={label}
+        onToggle={(event) => (isOpen.value = event.newState === "open")}
+      >
         {mayUseConsole(row) && (
           <>
             <a class="button" href={vmUrl(row.name, "serial")}>
@@ -207,9 +216,13 @@ export function ActionButton({ vm, row }: { vm: Vm; row: Row }) {
   const text = words.actions[action];
   const isPermitted = row.may.includes(action);
   const label = busy ? text.busy : text.label;
-  // `aria-disabled` instead of `disabled`: the button retains the focus, and its title can be read by keyboard.
-  // The second click of a double click would request the opposite.
-  const click = (event: MouseEvent) => isPermitted && !busy && event.detail < 2 && void runAction(vm, action);
+  // `aria-disabled` instead of `disabled`: the button retains the focus, and a click shows the reason.
+  const click = (event: MouseEvent) => {
+    // The second click of a double click would request the opposite.
+    if (busy || event.detail > 1) return;
+    if (isPermitted) void runAction(vm, action);
+    else showNotPermitted(vm);
+  };
   return (
     <button
       type="button"

@@ -63,7 +63,7 @@ export function Login({ ended }: { ended: boolean }) {
           ended && !busy.value && <p>{text.ended}</p>
         )}
       </div>
-      <div class="licenses">
+      <div class="footer">
         <a href="/licenses.txt">{text.licenses}</a>
         <LanguageSelect />
       </div>
@@ -78,6 +78,9 @@ export function Insecure() {
       <p class="product">{words.product}</p>
       <h1>{words.login.insecure}</h1>
       <p>{words.login.insecureNext}</p>
+      <div class="footer">
+        <LanguageSelect />
+      </div>
     </main>
   );
 }

@@ -25,9 +25,9 @@ const VALUES: Record<Column, (row: Row) => string | number> = {
 
 const SEARCHED: readonly Column[] = ["name", "state", "node", "user", "assignedTo"];
 
-/** Each word of the filter is in one of the columns, or in the reason of the state. */
+/** Each word of the filter is in one of the columns, or in the reason of the state. The English state is for bookmarks. */
 function matches(row: Row, searched: string[]): boolean {
-  const texts = [...SEARCHED.map((column) => String(VALUES[column](row))), row.ready?.reason ?? "", row.system ?? ""];
+  const texts = [...SEARCHED.map((column) => String(VALUES[column](row))), stateOf(row), row.ready?.reason ?? "", row.system ?? ""];
   const text = texts.join("\n").toLowerCase();
   return searched.every((word) => text.includes(word));
 }

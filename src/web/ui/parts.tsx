@@ -27,7 +27,7 @@ export function LongText({ of, isError, reason = "", message = "", original = ""
     <div class={`note${isError ? " error" : ""}${open.value ? " open" : ""}`}>
       {(reason || message || original) && (
         <p>
-          {reason && <b>{message || original ? `${reason}: ` : reason}</b>}
+          {reason && <b lang="en">{message || original ? `${reason}: ` : reason}</b>}
           {message && original ? `${message} ` : message}
           {original && <span lang="en">{original}</span>}
         </p>

@@ -86,7 +86,9 @@ export function ScreenPage({ name }: { name: string }) {
       <div class="stage">
         <div class="picture" ref={stage} />
         {screen.value?.lastPicture.value && <LastPicture picture={screen.value.lastPicture.value} />}
-        {!rfb && <Panel name={name} vm={vm} state={state} text={words.screen} connect={(takeOver) => screen.value?.connect(takeOver)} />}
+        <div role="status">
+          {!rfb && <Panel name={name} vm={vm} state={state} text={words.screen} connect={(takeOver) => screen.value?.connect(takeOver)} />}
+        </div>
       </div>
     </main>
   );

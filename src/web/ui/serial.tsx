@@ -24,12 +24,12 @@ const KEYS: [name: string, input: string][] = [
   ["Tab", "\t"],
   ["↑", "\x1b[A"],
   ["↓", "\x1b[B"],
-  ["Ctrl-C", "\x03"],
-  ["Ctrl-D", "\x04"],
-  ["Ctrl-N", "\x0e"],
-  ["Ctrl-T", "\x14"],
-  ["Ctrl-W", "\x17"],
-  ["Ctrl-Z", "\x1a"],
+  ["Ctrl+C", "\x03"],
+  ["Ctrl+D", "\x04"],
+  ["Ctrl+N", "\x0e"],
+  ["Ctrl+T", "\x14"],
+  ["Ctrl+W", "\x17"],
+  ["Ctrl+Z", "\x1a"],
 ];
 /** Control characters of a pasted text could be commands of the guest's shell. Tab and line ends remain. */
 const CONTROL_CHARACTERS = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]/g;
@@ -113,12 +113,10 @@ export function SerialPage({ name }: { name: string }) {
         )}
       </DeviceHeader>
       {terminal && isSearching.value && <SearchBar terminal={terminal} close={closeSearch} />}
-      <div class={`notice${hasOutput ? " strip" : ""}`}>
+      <div class={`notice${hasOutput ? " strip" : ""}`} role="status">
         {isConnected ? (
           !hasOutput && (
-            <p class="no-output" role="status">
-              {words.serial.noOutput}
-            </p>
+            <p class="no-output">{words.serial.noOutput}</p>
           )
         ) : (
           <Panel name={name} vm={vm} state={state} text={words.serial} connect={() => serial.value?.connect()} />

@@ -120,6 +120,12 @@ export function runAction(vm: Vm, action: Action) {
 
 const announce = ({ name }: { name: string }, text: string) => (announcement.value = `${name}: ${text}`);
 
+/** The reason why an action is not possible, as if the server had rejected it. */
+export function showNotPermitted(vm: Vm) {
+  vm.error.value = { status: 0, reason: "NotPermitted" };
+  announce(vm, errorText(vm.error.value));
+}
+
 interface Request {
   send(): Promise<Answer<void>>;
   /** Whether the list shows the result. */

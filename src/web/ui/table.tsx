@@ -25,7 +25,7 @@ export function Overview() {
         <Table />
       ) : (
         <div class="empty">
-          {(all === null ? [words.list.loading] : all.length > 0 ? [text.noMatch] : [text.none, text.noneNext]).map((line) => (
+          {(all === null ? [words.list.loading] : all.length > 0 ? [text.noMatch, text.noMatchNext] : [text.none, text.noneNext]).map((line) => (
             <p key={line}>{line}</p>
           ))}
         </div>
@@ -58,13 +58,13 @@ function Bulk() {
   };
   return (
     <div class="bulk" role="group" aria-label={text.selected(count)}>
-      <p>{text.selected(count)}</p>
+      <p role="status">{text.selected(count)}</p>
       {button("start", (vms) => void runMany("start", vms))}
       {button("stop", (vms) => {
         asked.value = vms;
         dialog.current?.showModal();
       })}
-      <p role="status">{bulk.value && text.bulk(bulk.value)}</p>
+      <p role="status">{bulk.value ? text.bulk(bulk.value) : count === 0 && text.notPossible}</p>
       <Results />
       <ConfirmDialog
         name={text.vms(asked.value.length)}
@@ -97,6 +97,7 @@ function Results() {
   );
 }
 
+/** With roles, since browsers omit those of a table that narrow windows do not show as a table. */
 function Table() {
   const shown = useSignal(PAGE);
   const rest = useRef<HTMLButtonElement>(null);
@@ -111,22 +112,22 @@ function Table() {
   }, [hasMore, shown.value]);
   return (
     <>
-      <table aria-rowcount={all.length + 1}>
+      <table role="table" aria-rowcount={all.length + 1}>
         <caption class="hidden">{words.overview.title}</caption>
-        <thead>
-          <tr>
-            <th scope="col" class="check">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th scope="col" role="columnheader" class="check">
               <SelectAll />
             </th>
             {COLUMNS.map((column) => (
               <Heading key={column} column={column} />
             ))}
-            <th scope="col">
+            <th scope="col" role="columnheader">
               <span class="hidden">{words.overview.action}</span>
             </th>
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {all.slice(0, shown.value).map((vm, index) => (
             <VmLine key={vm.name} vm={vm} index={index + 2} />
           ))}
@@ -159,7 +160,7 @@ function Heading({ column }: { column: Column }) {
   const { column: present, isDescending } = sorted.value;
   const isSorted = column === present;
   return (
-    <th scope="col" data-column={column} {...(isSorted && { "aria-sort": isDescending ? ("descending" as const) : ("ascending" as const) })}>
+    <th scope="col" role="columnheader" data-column={column} {...(isSorted && { "aria-sort": isDescending ? ("descending" as const) : ("ascending" as const) })}>
       <button type="button" onClick={() => orderBy(column)}>
         {words.overview.columns[column]}
         <span aria-hidden="true">{isSorted ? (isDescending ? "▼" : "▲") : ""}</span>
@@ -174,14 +175,14 @@ function VmLine({ vm, index }: { vm: Vm; index: number }) {
   const { facts } = row;
   const columns = words.overview.columns;
   const cell = (column: Column, content: string | undefined, title?: string) => (
-    <td data-column={column} data-label={columns[column]} title={title}>
+    <td role="cell" data-column={column} data-label={columns[column]} title={title}>
       {content}
     </td>
   );
   const now = place.value;
   return (
-    <tr data-vm={vm.name} data-requested={row.requested} data-state={state} aria-rowindex={index} class={now.vm === vm.name ? "open" : ""}>
-      <td class="check">
+    <tr role="row" data-vm={vm.name} data-requested={row.requested} data-state={state} aria-rowindex={index} class={now.vm === vm.name ? "open" : ""}>
+      <td role="cell" class="check">
         <input
           type="checkbox"
           aria-label={words.overview.select(vm.name)}
@@ -189,10 +190,10 @@ function VmLine({ vm, index }: { vm: Vm; index: number }) {
           onChange={(event) => select([vm], event.currentTarget.checked)}
         />
       </td>
-      <th scope="row" data-column="name">
+      <th scope="row" role="rowheader" data-column="name">
         <a href={listUrl("overview", vm.name)}>{vm.name}</a>
       </th>
-      <td data-column="state">
+      <td role="cell" data-column="state">
         <StateLabel state={state} />
         <Note vm={vm} row={row} state={state} />
       </td>
@@ -202,7 +203,7 @@ function VmLine({ vm, index }: { vm: Vm; index: number }) {
       {cell("node", facts?.node)}
       {cell("user", row.consoleUser, facts?.usedFrom && words.overview.usedFrom(facts.usedFrom))}
       {cell("assignedTo", facts?.assignedTo)}
-      <td class="actions">
+      <td role="cell" class="actions">
         <ActionButton vm={vm} row={row} />
       </td>
     </tr>

@@ -37,13 +37,18 @@ export function ViewerDialog({ name, viewer }: { name: string; viewer: Signal<Vi
   const text = words.viewer;
   const dialog = useRef<HTMLDialogElement>(null);
   const now = viewer.value!;
+  /** The label of the value that the user has just copied. */
+  const copied = useSignal("");
   useEffect(() => dialog.current!.showModal(), []);
   const isExpired = now.is === "ready" && now.endsAt !== null && now.values.password === undefined;
   return (
     <dialog ref={dialog} class="viewer" aria-labelledby={`viewer-${name}`} onClose={() => (viewer.value = null)}>
       <h2 id={`viewer-${name}`}>{text.title(name)}</h2>
+      <p class="hidden" role="status">
+        {isExpired ? text.expired : copied.value && `${copied.value}: ${text.copied}`}
+      </p>
       <div class="body">
-        {now.is === "busy" && <p role="status">{text.busy}</p>}
+        <p role="status">{now.is === "busy" ? text.busy : now.is === "ready" && `${text.saved(fileName(name))} ${text.next}`}</p>
         {now.is === "failed" && (
           <p class="error" role="alert">
             {failureText(now.error)}
@@ -51,11 +56,10 @@ export function ViewerDialog({ name, viewer }: { name: string; viewer: Signal<Vi
         )}
         {now.is === "ready" && (
           <>
-            <p role="status">{`${text.saved(fileName(name))} ${text.next}`}</p>
             <dl>
-              <Value label={text.host} value={now.values.host} />
-              <Value label={text.port} value={String(now.values.port)} />
-              {now.values.password !== undefined && <Value label={text.password} value={now.values.password} />}
+              <Value label={text.host} value={now.values.host} copied={copied} />
+              <Value label={text.port} value={String(now.values.port)} copied={copied} />
+              {now.values.password !== undefined && <Value label={text.password} value={now.values.password} copied={copied} />}
             </dl>
             {now.endsAt !== null && <Countdown endsAt={now.endsAt} onEnd={() => (viewer.value = withoutPassword(viewer.value))} />}
             <p class="install">{text.install}</p>
@@ -100,24 +104,24 @@ function Countdown({ endsAt, onEnd }: { endsAt: number; onEnd(): void }) {
 
 const secondsUntil = (time: number) => Math.max(0, Math.ceil((time - Date.now()) / 1000));
 
-function Value({ label, value }: { label: string; value: string }) {
+function Value({ label, value, copied }: { label: string; value: string; copied: Signal<string> }) {
   const text = words.viewer;
-  const isCopied = useSignal(false);
+  const isCopied = copied.value === label;
   const timer = useRef<number | undefined>(undefined);
   useEffect(() => () => clearTimeout(timer.current), []);
   async function copy() {
     await navigator.clipboard.writeText(value);
-    isCopied.value = true;
+    copied.value = label;
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => (isCopied.value = false), COPIED_MS);
+    timer.current = setTimeout(() => copied.value === label && (copied.value = ""), COPIED_MS);
   }
   return (
     <>
       <dt>{label}</dt>
       <dd>{value}</dd>
       <dd>
-        <button type="button" aria-label={text.copyOf(label)} onClick={() => void copy().catch(() => {})}>
-          {isCopied.value ? text.copied : text.copy}
+        <button type="button" aria-label={isCopied ? text.copied : text.copyOf(label)} onClick={() => void copy().catch(() => {})}>
+          {isCopied ? text.copied : text.copy}
         </button>
       </dd>
     </>

@@ -26,7 +26,7 @@ const assignmentText = ({ state, vm }: Assignment) => {
     case "Assigned":
       return vm ? `Sie haben die VM ${vm}.` : "Sie haben eine VM.";
     case "NameMismatch":
-      return "Ihre Zuweisung hat einen falschen Namen, daher erhalten Sie durch sie keine VM.";
+      return `Ihre Zuweisung hat einen falschen Namen, daher erhalten Sie durch sie keine VM. ${ASK}`;
     case "Ending":
       return "Ihre Zuweisung endet.";
     default:
@@ -41,7 +41,7 @@ const deviceReasons = (device: { nominative: string; accusative: string }) => ({
   Unreachable: () => `Der Pod der VM antwortet nicht. ${RETRY}`,
   ApiServer: () => `Der Kubernetes-API-Server antwortet nicht oder meldet einen Fehler. ${RETRY}`,
   NotRunning: () => `Die VM läuft noch nicht. ${RETRY}`,
-  LoginPending: () => `Der Desktop des Gasts hat Sie noch nicht angemeldet. Danach öffnet sich ${device.nominative}.`,
+  LoginPending: () => `Der Desktop des Gastsystems hat Sie noch nicht angemeldet. Danach öffnet sich ${device.nominative}.`,
   InUse: (user: string) => `${user} benutzt ${device.accusative}.`,
   Assigned: assignedText,
   NotFound: () => `Diese VM existiert nicht, oder Sie dürfen sie nicht sehen. ${ASK}`,
@@ -70,11 +70,12 @@ export const german: Words = {
   list: {
     title: "Virtuelle Maschinen", heading: "VMs", search: "Nach Namen suchen", loading: "Die Liste wird geladen…",
     noVms: "Keine virtuellen Maschinen.",
-    noVmsNext: "Bitten Sie Ihre Administration um Berechtigungen für eine VM: spec.permissions.",
+    noVmsNext: "Bitten Sie Ihre Administration um Berechtigungen für eine VM (spec.permissions).",
     noVmsYet: "Sie haben zurzeit keine VM.", noVmsYetNext: "Eine VM, die Sie aus einem Pool erhalten, erscheint hier.",
     noPages: "Keine Ihrer Rollen erlaubt eine Seite der Konsole.",
-    noPagesNext: "Bitten Sie Ihre Administration um eine Rolle mit einer Seite: conletTypesByRole.",
-    noMatch: "Keine VM hat einen Namen, der zur Suche passt.", noMatchAtAll: "Kein Pool und keine VM hat einen Namen, der zur Suche passt.",
+    noPagesNext: "Bitten Sie Ihre Administration um eine Rolle mit einer Seite (conletTypesByRole).",
+    noMatch: "Keine VM hat einen Namen, der zur Suche passt.", noMatchNext: "Ändern oder löschen Sie die Suche.",
+    noMatchAtAll: "Kein Pool und keine VM hat einen Namen, der zur Suche passt.",
     showAll: "Alles zeigen", showLess: "Weniger zeigen",
     count: (shown, all, filtered) => (filtered ? `${number(shown)} von ${number(all)}` : vms(all)),
     consoleUser: (user) => `Konsole benutzt von ${user}`,
@@ -88,9 +89,9 @@ export const german: Words = {
     place: (place, of) => (of === 1 ? "Sie warten auf eine VM. Sonst wartet niemand." : `Sie warten auf eine VM: Platz ${number(place)} von ${number(of)}.`),
     waitReasons: {
       Exhausted: "Jede VM des Pools wird benutzt, startet neu oder hat ein Problem.",
-      NoMembers: "Der Pool hat keine VM. Fragen Sie Ihren Administrator.",
-      RetentionInvalid: "Die Zeitbegrenzung des Pools ist ungültig. Durch sie wird deshalb keine VM frei. Fragen Sie Ihren Administrator.",
-      WriteRejected: "Der Kubernetes-API-Server weist eine Änderung des Operators ab. Fragen Sie Ihren Administrator.",
+      NoMembers: `Der Pool hat keine VM. ${ASK}`,
+      RetentionInvalid: `Die Zeitbegrenzung des Pools ist ungültig. Durch sie wird deshalb keine VM frei. ${ASK}`,
+      WriteRejected: `Der Kubernetes-API-Server weist eine Änderung des Operators ab. ${ASK}`,
     },
     assigned: (vm, expires, isExpired) =>
       !expires
@@ -120,6 +121,7 @@ export const german: Words = {
     title: "Übersicht", filter: "Filtern", totals: "Summen", running: "Laufende VMs",
     range: "Zeitraum", ranges: { hour: "Letzte Stunde", day: "Letzter Tag" },
     none: "Der Namespace hat keine VM.", noneNext: "Eine VM, die jemand anlegt, erscheint hier.", noMatch: "Keine VM passt zum Filter.",
+    noMatchNext: "Ändern oder löschen Sie den Filter.",
     notPossible: "Wählen Sie VMs, für die diese Aktion möglich ist.", results: "Ergebnis je VM", requested: "angefordert", action: "Aktion",
     columns: {
       name: "Name", state: "Status", since: "Seit", cpus: "CPUs", ram: "RAM", node: "Node", user: "Benutzt von", assignedTo: "Zugewiesen an",
@@ -134,18 +136,18 @@ export const german: Words = {
     many: { start: (count) => `${vms(count)} starten`, stop: (count) => `${vms(count)} stoppen` },
     stop: {
       title: (vms) => `${vms} stoppen?`,
-      warning: "Die Gäste fahren herunter. Nach Ablauf einer Frist werden die VMs ausgeschaltet.",
+      warning: "Die Gastsysteme fahren herunter. Nach Ablauf einer Frist werden die VMs ausgeschaltet.",
       confirm: "Stoppen", cancel: "Abbrechen",
     },
     bulk: ({ action, all, left, failed }) => {
-      const done = `${action === "start" ? "Start" : "Stopp"} von ${number(all - left - failed)} von ${number(all)} angefordert.`;
+      const done = `${action === "start" ? "Start" : "Stopp"} für ${number(all - left - failed)} von ${vms(all)} angefordert.`;
       return failed === 0 ? done : `${done} ${number(failed)} abgelehnt.`;
     },
-    more: (count) => `Mehr von ${number(count)} weiteren VMs zeigen`,
+    more: (count) => `Weitere VMs zeigen (noch ${number(count)})`,
     usedFrom: (address) => `Von ${address}`,
   },
   details: {
-    close: "Schließen", loading: "Die Details werden geladen…", system: "System", usedFrom: "Benutzt über",
+    close: "Schließen", loading: "Die Details werden geladen…", system: "System", usedFrom: "Zugriff von",
     permissions: "Sie dürfen", noPermissions: "nur ansehen", none: "keine", disks: "Datenträger", networks: "Netze", addresses: "Adressen",
     cd: "CD-Laufwerk", emptyCd: "leer", events: "Ereignisse", warning: "Warnung",
     byUser: "Aktion eines Benutzers", noEvents: "Keine Ereignisse. Kubernetes löscht Ereignisse standardmäßig nach einer Stunde.",
@@ -156,7 +158,7 @@ export const german: Words = {
   },
   size: {
     title: "Größe", submit: "Größe ändern", busy: "Wird geändert…",
-    sent: "Angefordert. Der Gast erhält die Änderung sofort, wenn er das unterstützt.",
+    sent: "Angefordert. Das Gastsystem erhält die Änderung ohne Neustart, wenn es das unterstützt.",
     hint: "Eine gestoppte VM erhält die Änderung beim nächsten Start.",
     fields: { cpus: "CPUs", ram: "RAM" },
     limit: (limit) => `Höchstens ${limit}`,
@@ -171,7 +173,7 @@ export const german: Words = {
   ready: {
     Starting: "Die VM startet.",
     ImportingDisk: "Das Image eines Datenträgers wird importiert. Danach startet die VM.",
-    Stopping: "Der Gast fährt herunter.",
+    Stopping: "Das Gastsystem fährt herunter.",
     Deleting: "Die VM wird gelöscht.",
     NoOperator: "Kein Operator hat diese VM bearbeitet.",
     InvalidSpec: "Ein Feld der VM hat einen ungültigen Wert.",
@@ -196,13 +198,13 @@ export const german: Words = {
     ImagePullFailed: "Der Node kann das Image des Runners nicht laden.",
     ContainerFailed: "Der Node kann den Container nicht starten.",
     PodWarning: "Kubernetes meldet eine Warnung, und der Pod startet nicht.",
-    RestartBackoff: "Die VM hat unerwartet gestoppt. Der Operator startet sie nach einer Wartezeit erneut.",
+    RestartBackoff: "Die VM wurde unerwartet beendet. Der Operator startet sie nach einer Wartezeit erneut.",
     NodeUnreachable: "Der Node der VM antwortet nicht.",
     RunnerSilent: "Der Runner der VM meldet sich nicht.",
     TerminationOverdue: "Der Pod ist nach Ablauf seiner Frist noch nicht beendet.",
     QemuSilent: "QEMU antwortet nicht.",
-    DiskFull: "Der Speicher eines Datenträgers ist voll. Der Gast ist angehalten.",
-    DiskError: "Ein Datenträger meldet Fehler. Der Gast ist angehalten.",
+    DiskFull: "Der Speicher eines Datenträgers ist voll. Das Gastsystem ist angehalten.",
+    DiskError: "Ein Datenträger meldet Fehler. Das Gastsystem ist angehalten.",
     BootImageMissing: "Das Image für den Start von CD fehlt.",
     ImageTooLarge: "Das Image ist größer als der Datenträger.",
     FormatNotSupported: "Das Image ist weder ein Raw- noch ein qcow2-Image.",
@@ -220,29 +222,29 @@ export const german: Words = {
   actions: {
     start: { label: "Starten", busy: "Startet…", sent: (name) => `Start von ${name} angefordert.`, notPermitted: notPermitted("starten") },
     stop: { label: "Stoppen", busy: "Stoppt…", sent: (name) => `Stopp von ${name} angefordert.`, notPermitted: notPermitted("stoppen") },
-    reset: { label: "Reset", busy: "Reset läuft…", sent: (name) => `Reset von ${name} angefordert.`, notPermitted: notPermitted("zurücksetzen") },
+    reset: { label: "Reset", busy: "Reset läuft…", sent: (name) => `Reset von ${name} angefordert.`, notPermitted: `Sie dürfen bei dieser VM keinen Reset auslösen. ${ASK}` },
   },
   reset: {
     title: (name) => `Reset von ${name}?`,
-    warning: "Der Gast startet sofort neu, wie nach einem Reset-Knopf. Er verliert alle nicht gespeicherten Daten.",
+    warning: "Das Gastsystem startet sofort neu, wie nach einem Druck auf den Reset-Knopf. Es verliert alle nicht gespeicherten Daten.",
     confirm: "Reset", cancel: "Abbrechen",
   },
   more: "Weitere Aktionen",
   device: {
     disabled: "Die VM läuft nicht. Starten Sie sie zuerst.", back: "Liste der VMs", toolbar: "Werkzeuge",
-    leave: "Strg+Alt+Umschalt bewegt die Tastatur vom Gast zu dieser Leiste. Tab bewegt sie zurück.",
-    leaveShort: "Strg+Alt+Umschalt: Gast verlassen",
+    leave: "Strg+Alt+Umschalt wechselt vom Gastsystem zu dieser Leiste. Mit Tab gelangen Sie zurück.",
+    leaveShort: "Strg+Alt+Umschalt: Gastsystem verlassen",
     fullScreen: "Vollbild", endFullScreen: "Vollbild beenden", again: "Erneut verbinden",
     stopped: (name) => `${name} ist gestoppt.`,
   },
   screen: {
     label: "Bildschirm", shortLabel: "Bildschirm", connecting: "Verbindung zum Bildschirm wird hergestellt…",
-    ctrlAltDel: "Strg-Alt-Entf", keys: "Tasten", heldKeys: "Gedrückt halten", functionKeys: "Strg-Alt-", otherKeys: "Drücken", keyboard: "Tastatur",
-    view: "Ansicht", fit: "An Fenster anpassen", actualSize: "Originalgröße", resizeGuest: "Gast an Fenster anpassen",
-    move: "Bild bewegen", screenshot: "Bild speichern", takeOver: "Übernehmen", mayNotTake: "Sie dürfen ihn nicht übernehmen.",
-    canvas: (name) => `Bildschirm von ${name}. Strg+Alt+Umschalt bewegt die Tastatur zur Werkzeugleiste.`,
-    takeOverNext: (user) => `Wenn Sie ihn übernehmen, verliert ${user} die Verbindung.`,
-    lastPicture: (time) => `Bild von ${time}`,
+    ctrlAltDel: "Strg+Alt+Entf", keys: "Tasten", heldKeys: "Gedrückt halten", functionKeys: "Strg+Alt+", otherKeys: "Drücken", keyboard: "Tastatur",
+    view: "Ansicht", fit: "An Fenster anpassen", actualSize: "Originalgröße", resizeGuest: "Gastsystem an Fenster anpassen",
+    move: "Bild verschieben", screenshot: "Bild speichern", takeOver: "Übernehmen", mayNotTake: "Sie dürfen nicht übernehmen. Warten Sie, und verbinden Sie dann erneut.",
+    canvas: (name) => `Bildschirm von ${name}. Strg+Alt+Umschalt wechselt zur Werkzeugleiste.`,
+    takeOverNext: (user) => `Wenn Sie übernehmen, verliert ${user} die Verbindung.`,
+    lastPicture: (time) => `Bild von ${time} Uhr`,
     starting: (name) => `${name} läuft noch nicht. Der Bildschirm öffnet sich, sobald die VM läuft.`,
     key: (name) => `Taste ${name}`,
     reasons: {
@@ -257,13 +259,13 @@ export const german: Words = {
     label: "Serielle Konsole", shortLabel: "Seriell", connecting: "Verbindung zur seriellen Konsole wird hergestellt…",
     noOutput: "Noch keine Ausgabe. Drücken Sie die Eingabetaste.", keys: "Tasten",
     paste: "Einfügen", pasteTitle: "Text einfügen", pasteText: "Text", pasteSubmit: "Senden", cancel: "Abbrechen",
-    pasteHint: "Der Gast erhält den Text, als ob Sie ihn tippen. Jedes Zeilenende ist die Eingabetaste.",
+    pasteHint: "Das Gastsystem erhält den Text, als würden Sie ihn eintippen. Jedes Zeilenende ist die Eingabetaste.",
     search: "Suchen", searchNext: "Nächster Treffer", searchPrevious: "Voriger Treffer", searchClose: "Suche schließen", noMatch: "Kein Treffer",
-    view: "Ansicht", fontSize: "Schriftgröße", fit: "An Fenster anpassen", standard: "80 × 24 Zeichen", sendSize: "Größe in Shell setzen",
-    sendSizeHint: "Tippt den Befehl stty mit der Größe dieses Terminals. Der Gast kennt die Größe sonst nicht.",
-    screenReader: "Bildschirmleser unterstützen", reset: "Löschen und zurücksetzen", save: "Text speichern",
+    view: "Ansicht", fontSize: "Schriftgröße", fit: "An Fenster anpassen", standard: "80 × 24 Zeichen", sendSize: "Größe in der Shell setzen",
+    sendSizeHint: "Gibt den Befehl stty mit der Größe dieses Terminals ein. Das Gastsystem kennt die Größe sonst nicht.",
+    screenReader: "Screenreader unterstützen", reset: "Anzeige leeren und zurücksetzen", save: "Text speichern",
     tooMuchOutput: "Zu viel Ausgabe zum Vorlesen. Gehen Sie zu den Zeilen, um sie zu lesen.",
-    terminal: (name) => `Serielle Konsole von ${name}. Strg+Alt+Umschalt bewegt die Tastatur zur Werkzeugleiste.`,
+    terminal: (name) => `Serielle Konsole von ${name}. Strg+Alt+Umschalt wechselt zur Werkzeugleiste.`,
     matches: (index, count) => `${number(index)} von ${number(count)}`,
     starting: (name) => `${name} läuft noch nicht. Die serielle Konsole öffnet sich, sobald die VM läuft.`,
     reasons: {
@@ -274,7 +276,7 @@ export const german: Words = {
     },
   },
   viewer: {
-    label: "In Viewer öffnen", busy: "Die Datei wird angefordert…", next: "Öffnen Sie diese Datei mit virt-viewer.",
+    label: "Im Viewer öffnen", busy: "Die Datei wird angefordert…", next: "Öffnen Sie diese Datei mit virt-viewer.",
     install: "So installieren Sie ihn: Paket virt-viewer unter Linux, Installationsprogramm von virt-manager.org unter Windows.",
     host: "Host", port: "Port", password: "Passwort", copy: "Kopieren", copied: "Kopiert", again: "Erneut anfordern", close: "Schließen",
     expired: "Das Passwort ist abgelaufen. Fordern Sie die Datei erneut an.",
@@ -285,7 +287,7 @@ export const german: Words = {
     reasons: {
       NotPermitted: () => `Sie dürfen den Bildschirm dieser VM nicht benutzen. ${ASK}`,
       NotRunning: () => "Die VM läuft nicht. Starten Sie sie zuerst.",
-      LoginPending: () => "Der Desktop des Gasts hat Sie noch nicht angemeldet. Versuchen Sie es in einigen Sekunden erneut.",
+      LoginPending: () => "Der Desktop des Gastsystems hat Sie noch nicht angemeldet. Versuchen Sie es in einigen Sekunden erneut.",
       Assigned: assignedText,
       InUse: (user) => `${user} benutzt den Bildschirm.`,
       Unsupported: () => `Diese VM unterstützt keinen Viewer. ${RESTART}`,
@@ -295,12 +297,12 @@ export const german: Words = {
     },
   },
   paste: {
-    open: "Einfügen", title: "Text als Tastendrücke einfügen", text: "Text", layout: "Tastaturbelegung des Gasts",
-    hint: "Der Gast erhält den Text, als ob Sie ihn tippen. Jedes Zeilenende ist die Eingabetaste.",
-    submit: "Tippen", submitKnown: "Ohne diese tippen", cancel: "Schließen", stop: "Stoppen",
+    open: "Einfügen", title: "Text als Tastendrücke einfügen", text: "Text", layout: "Tastaturbelegung des Gastsystems",
+    hint: "Das Gastsystem erhält den Text, als würden Sie ihn eintippen. Jedes Zeilenende ist die Eingabetaste.",
+    submit: "Eintippen", submitKnown: "Ohne diese eintippen", cancel: "Schließen", stop: "Abbrechen",
     layouts: { us: "US", de: "Deutsch", deNoDeadKeys: "Deutsch ohne Tottasten" },
     unknown: (characters) => `Die Belegung hat keine Taste für: ${characters.join(" ")}`,
-    typing: (count, all) => `${number(count)} von ${number(all)} Zeichen getippt…`,
+    typing: (count, all) => `${number(count)} von ${number(all)} Zeichen eingetippt…`,
     ended: (count, all) => `Nach ${number(count)} von ${number(all)} Zeichen beendet.`,
   },
   connection: {
@@ -309,7 +311,7 @@ export const german: Words = {
     noNews: "Der Kubernetes-API-Server antwortet nicht.",
     old: (seconds) => `Letzter Stand, ${seconds < 120 ? `${number(seconds)} s` : `${number(Math.floor(seconds / 60))} min`} alt.`,
   },
-  retry: "Erneut versuchen",
+  retry: "Erneut versuchen", loading: "Wird geladen…",
   errors: {
     LoginRejected: () => "Benutzer oder Passwort ist falsch. Korrigieren Sie die Eingabe und versuchen Sie es erneut.",
     LoginNotBegun: () => "Die Anmeldung hat zu lange gedauert oder in einem anderen Browser begonnen. Melden Sie sich erneut an.",

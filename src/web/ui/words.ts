@@ -19,7 +19,7 @@ const assignmentText = ({ state, vm }: Assignment) => {
     case "Assigned":
       return vm ? `You have the VM ${vm}.` : "You have a VM.";
     case "NameMismatch":
-      return "Your assignment has a wrong name, so you get no VM by it.";
+      return "Your assignment has a wrong name, so you get no VM by it. Ask your administrator.";
     case "Ending":
       return "Your assignment ends.";
     default:
@@ -64,9 +64,9 @@ export const english = {
     ended: "Your login has ended. Log in again.",
     or: "or",
     noWay: "Nobody can log in, because no user and no provider is configured. Ask your administrator.",
-    by: (provider: string) => `Log in by ${provider}`,
+    by: (provider: string) => `Log in with ${provider}`,
     insecure: "This page needs HTTPS.",
-    insecureNext: "Open it by https:// or at localhost.",
+    insecureNext: "Open it with https://, or at localhost.",
     licenses: "Licenses of third parties",
   },
   header: {
@@ -88,12 +88,13 @@ export const english = {
     search: "Search by name",
     loading: "Loading the list…",
     noVms: "No virtual machines.",
-    noVmsNext: "Ask your administrator for permissions on a VM: spec.permissions.",
+    noVmsNext: "Ask your administrator for permissions on a VM (spec.permissions).",
     noVmsYet: "You have no VM at present.",
     noVmsYetNext: "A VM that you get from a pool appears here.",
     noPages: "None of your roles permits a page of the console.",
-    noPagesNext: "Ask your administrator for a role with a page: conletTypesByRole.",
+    noPagesNext: "Ask your administrator for a role with a page (conletTypesByRole).",
     noMatch: "No VM has a name that matches the search.",
+    noMatchNext: "Change or delete the search.",
     noMatchAtAll: "No pool and no VM has a name that matches the search.",
     showAll: "Show all",
     showLess: "Show less",
@@ -149,6 +150,7 @@ export const english = {
     none: "The namespace has no VM.",
     noneNext: "A VM that somebody creates appears here.",
     noMatch: "No VM matches the filter.",
+    noMatchNext: "Change or delete the filter.",
     notPossible: "Select VMs for which this action is possible.",
     results: "Result of each VM",
     requested: "requested",
@@ -181,10 +183,10 @@ export const english = {
       cancel: "Cancel",
     },
     bulk: ({ action, all, left, failed }: NonNullable<typeof bulk.value>) => {
-      const done = `${action === "start" ? "Start" : "Stop"} of ${number(all - left - failed)} of ${number(all)} requested.`;
+      const done = `${action === "start" ? "Start" : "Stop"} requested for ${number(all - left - failed)} of ${vmsText(all)}.`;
       return failed === 0 ? done : `${done} ${number(failed)} rejected.`;
     },
-    more: (count: number) => `Show more of ${number(count)} further VMs`,
+    more: (count: number) => `Show more VMs (${number(count)} left)`,
     usedFrom: (address: string) => `From ${address}`,
   },
   details: {
@@ -213,7 +215,7 @@ export const english = {
     title: "Size",
     submit: "Change size",
     busy: "Changing…",
-    sent: "Requested. The guest gets the change at once if it supports this.",
+    sent: "Requested. The guest gets the change without a restart if it supports this.",
     hint: "A stopped VM gets the change at its next start.",
     fields: { cpus: "CPUs", ram: "Memory" },
     limit: (limit: string) => `At most ${limit}`,
@@ -256,7 +258,7 @@ export const english = {
   },
   reset: {
     title: (name: string) => `Reset ${name}?`,
-    warning: "The guest starts again at once, as after a reset button. It loses all data that it has not saved.",
+    warning: "The guest starts again at once, as if you pressed its reset button. It loses all data that it has not saved.",
     confirm: "Reset",
     cancel: "Cancel",
   },
@@ -265,7 +267,7 @@ export const english = {
     disabled: "The VM does not run. Start it first.",
     back: "List of VMs",
     toolbar: "Tools",
-    leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Tab moves it back.",
+    leave: "Ctrl+Alt+Shift moves the keyboard from the guest to this toolbar. Press Tab until the guest has it again.",
     leaveShort: "Ctrl+Alt+Shift: leave the guest",
     fullScreen: "Full screen",
     endFullScreen: "End full screen",
@@ -276,10 +278,10 @@ export const english = {
     label: "Screen",
     shortLabel: "Screen",
     connecting: "Connecting to the screen…",
-    ctrlAltDel: "Ctrl-Alt-Del",
+    ctrlAltDel: "Ctrl+Alt+Del",
     keys: "Keys",
     heldKeys: "Hold down",
-    functionKeys: "Ctrl-Alt-",
+    functionKeys: "Ctrl+Alt+",
     otherKeys: "Press",
     keyboard: "Keyboard",
     view: "View",
@@ -289,7 +291,7 @@ export const english = {
     move: "Move picture",
     screenshot: "Save picture",
     takeOver: "Take over",
-    mayNotTake: "You have no permission to take it over.",
+    mayNotTake: "You have no permission to take it over. Wait, then connect again.",
     canvas: (name: string) => `Screen of ${name}. Ctrl+Alt+Shift moves the keyboard to the toolbar.`,
     takeOverNext: (user: string) => `If you take over, ${user} loses the connection.`,
     lastPicture: (time: string) => `Picture of ${time}`,
@@ -392,6 +394,7 @@ export const english = {
     old: (seconds: number) => `Last state, ${seconds < 120 ? `${number(seconds)} s` : `${number(Math.floor(seconds / 60))} min`} old.`,
   },
   retry: "Try again",
+  loading: "Loading…",
   errors: {
     LoginRejected: () => "User or password is wrong. Correct them and try again.",
     LoginNotBegun: () => "The login took too long, or began in another browser. Log in again.",
