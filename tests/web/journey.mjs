@@ -394,6 +394,7 @@ if (process.env.SHEETS) {
         for (const colorScheme of THEMES) await save(file, address, language, colorScheme);
       }
     }
+    await page.evaluate(prefer, "en");
   });
 }
 await step("the logout shows the login form", async () => {
