@@ -68,6 +68,24 @@ impl Drop for Program {
     }
 }
 
+/// The processor of a guest that prints nothing, by the monitor: whether it is halted, in SMM, or stopped by QEMU.
+fn processor(monitor: &Path) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(monitor)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    for command in [
+        r#"{"execute": "qmp_capabilities"}"#,
+        r#"{"execute": "query-status"}"#,
+        r#"{"execute": "human-monitor-command", "arguments": {"command-line": "info registers"}}"#,
+    ] {
+        stream.write_all(format!("{command}\n").as_bytes())?;
+    }
+    // The greeting, and three answers.
+    let lines = BufReader::new(stream).lines().take(4);
+    lines
+        .collect::<std::io::Result<Vec<_>>>()
+        .map(|it| it.join("\n"))
+}
+
 /// A socket that is read line by line.
 struct Lines(BufReader<UnixStream>);
 
@@ -93,15 +111,22 @@ impl Lines {
 
     /// The next line that contains that text.
     fn wait(&mut self, text: &str) -> String {
+        self.wait_or(text, || Ok(String::new()))
+    }
+
+    /// The next line that contains that text. Without it, the test fails with the state of the guest.
+    fn wait_or(&mut self, text: &str, state: impl Fn() -> std::io::Result<String>) -> String {
         let mut seen = String::new();
         loop {
             let mut line = Vec::new();
-            let n = self
-                .0
-                .read_until(b'\n', &mut line)
-                .unwrap_or_else(|error| panic!("{error}, no {text:?} in\n{seen}"));
-            assert!(n > 0, "the end, and no {text:?} in\n{seen}");
+            let read = self.0.read_until(b'\n', &mut line);
             let line = String::from_utf8_lossy(&line);
+            let is_read = matches!(read, Ok(n) if n > 0);
+            assert!(
+                is_read,
+                "{read:?}, no {text:?} in\n{seen}{line}\n{:?}",
+                state()
+            );
             if line.contains(text) {
                 return line.into_owned();
             }
@@ -189,7 +214,8 @@ fn a_machine_with_every_device_boots_by_uefi_with_smm_and_shuts_down() {
             .unwrap(),
     );
     let mut serial = Lines::connect(&fixture.path("serial.sock"), &mut qemu, &log);
-    assert!(serial.wait("TINY boot=1").contains("ready"));
+    let ready = serial.wait_or("TINY boot=1", || processor(&fixture.path("monitor.sock")));
+    assert!(ready.contains("ready"));
     serial.send("disks");
     // The guest's own disk, and one for each kind of I/O.
     let disks = serial.wait("TINY disks");

@@ -20,8 +20,8 @@ use vm_operator::telemetry::metrics::Metrics;
 /// The account of Prometheus in the manifests of kube-prometheus.
 const PROMETHEUS: &str = "system:serviceaccount:monitoring:prometheus-k8s";
 
-/// A PodMonitor for each set of controllers and for VMs, the alerts, and the dashboards.
-const OBJECTS: usize = SETS.len() + 3;
+/// A PodMonitor for each set of controllers, for the web console and for VMs, the alerts, and the dashboards.
+const OBJECTS: usize = SETS.len() + 4;
 
 /// Asserts that the monitor selects the pod and one of its ports.
 fn assert_scrapes(monitor: &Value, pod: &Value) {
@@ -64,14 +64,15 @@ async fn monitoring_scrapes_the_operator_that_is_installed() {
     assert_eq!(rendered.len(), OBJECTS);
 
     // The test of the VMs' monitor is in tests/check/golden/monitoring.rs.
-    for set in SETS {
-        let installed = world.kustomize(&format!("deploy/{}", set.folder));
+    let sets = SETS.iter().map(|set| (set.folder, set.name));
+    for (folder, name) in sets.chain([("web", "vm-web")]) {
+        let installed = world.kustomize(&format!("deploy/{folder}"));
         let installed = find(&installed, "Deployment");
-        assert_eq!(installed["metadata"]["name"], set.name);
-        let monitor = rendered.iter().find(|object| {
-            object["kind"] == "PodMonitor" && object["metadata"]["name"] == set.name
-        });
-        let monitor = monitor.unwrap_or_else(|| panic!("no PodMonitor of {}", set.name));
+        assert_eq!(installed["metadata"]["name"], name);
+        let monitor = rendered
+            .iter()
+            .find(|object| object["kind"] == "PodMonitor" && object["metadata"]["name"] == name);
+        let monitor = monitor.unwrap_or_else(|| panic!("no PodMonitor of {name}"));
         assert_scrapes(monitor, &installed["spec"]["template"]);
     }
 
