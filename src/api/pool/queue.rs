@@ -32,10 +32,10 @@ impl<'a> Queued<'a> {
     #[must_use]
     pub fn place(self, waiting: impl IntoIterator<Item = Queued<'a>>) -> QueuePlace {
         let others = waiting.into_iter().filter(|other| *other != self);
-        let (before, after): (Vec<_>, Vec<_>) = others.partition(|other| *other < self);
+        let others: Vec<_> = others.collect();
         QueuePlace {
-            place: before.len() + 1,
-            of: before.len() + 1 + after.len(),
+            place: others.iter().filter(|other| **other < self).count() + 1,
+            of: others.len() + 1,
         }
     }
 }

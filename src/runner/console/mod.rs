@@ -53,7 +53,7 @@ pub trait Functions: Send + Sync + 'static {
     fn show_screen(&self, client: OwnedFd);
     /// The SPICE display, with a password for the user of the request.
     fn open_display(&self, request: &Request) -> BoxFuture<'static, Answer>;
-    /// Disconnects the SPICE client of the user, if this user is the last that got a password.
+    /// Disconnects the SPICE client of the user, or replaces the password that the user was the last to get.
     fn disconnect(&self, user: &str) -> Answer;
     /// Reports the connected users of the web console, the newest first.
     fn report(&self, viewers: Vec<ConsoleConnection>);

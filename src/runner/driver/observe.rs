@@ -112,7 +112,7 @@ impl Driver {
         });
     }
 
-    fn qemu_event(&mut self, event: QmpEvent) {
+    pub(super) fn qemu_event(&mut self, event: QmpEvent) {
         match event {
             QmpEvent::Shutdown { guest: true, .. } => self.step(Event::GuestOff),
             QmpEvent::Shutdown {
@@ -142,6 +142,7 @@ impl Driver {
                 // closed.
                 if self.observed.console == Some((host, port)) {
                     self.observed.console = None;
+                    self.observed.spice_client.clear();
                 }
             }
             QmpEvent::IoError(error) => self.io_error(&error),

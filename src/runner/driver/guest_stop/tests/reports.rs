@@ -1,6 +1,7 @@
 //! Reports of the driver.
 
 use super::*;
+use crate::runner::qmp::QmpEvent;
 
 fn reported(rig: &Rig, type_: &str) -> (bool, &'static str) {
     let conditions = rig.driver.observed.conditions();
@@ -157,4 +158,33 @@ async fn another_assignment_disconnects_clients_of_the_display_and_needs_no_rest
     assert_eq!(assign(driver, two), (1, bob));
     driver.task_finished(TaskResult::SpiceUserRejected("bob".to_owned()));
     assert_eq!(assign(driver, two), (2, String::new()));
+}
+
+#[tokio::test]
+async fn user_of_the_connected_client_is_disconnected_and_not_the_one_who_has_gone() {
+    let mut rig = rig().await;
+    let driver = &mut rig.driver;
+    let (host, port) = ("192.0.2.7".to_owned(), "1".to_owned());
+    let connected = || QmpEvent::ConsoleConnected {
+        host: host.clone(),
+        port: port.clone(),
+    };
+    let gone = || QmpEvent::ConsoleDisconnected {
+        host: host.clone(),
+        port: port.clone(),
+    };
+    let password = |user: &str| TaskResult::SpiceUser(user.to_owned(), None);
+    let rejected = |driver: &mut Driver, user: &str| {
+        driver.task_finished(TaskResult::SpiceUserRejected(user.to_owned()));
+        driver.desired_state.borrow().disconnects
+    };
+    driver.task_finished(password("alice"));
+    driver.qemu_event(connected());
+    driver.task_finished(password("bob"));
+    assert_eq!(rejected(driver, "carol"), 0);
+    assert_eq!(rejected(driver, "alice"), 1);
+    driver.qemu_event(gone());
+    driver.task_finished(password("bob"));
+    assert_eq!(rejected(driver, "alice"), 1);
+    assert_eq!(driver.observed.spice_user, "bob");
 }
