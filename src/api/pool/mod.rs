@@ -1,6 +1,6 @@
 //! The kinds `VmPool` (`vmpools.vmoperator.jdrupes.org`) and `VmAssignment` (`vmassignments.vmoperator.jdrupes.org`).
 //!
-//! A pool is the set of VMs that name it in `spec.pools`. An assignment is the claim of one user on one VM of a pool. It
+//! A pool is the set of VMs that name it in `spec.pools`. An assignment gives one VM of a pool to one user. It
 //! names the VM by UID, and `status.assignment` of the VM names the assignment by UID. Both must agree before the user
 //! has a right on the VM.
 //!

@@ -27,12 +27,12 @@ pub enum Action {
     /// Makes the pool the owner of an assignment, so that it is deleted with the pool.
     Own {
         /// The assignment.
-        claim: Version,
+        assignment: Version,
     },
     /// Writes the status of an assignment.
     Report {
         /// The assignment in the version of the decision.
-        claim: Version,
+        assignment: Version,
         /// Name of the user.
         user: String,
         /// The new status.
@@ -72,7 +72,7 @@ pub enum Action {
     /// Deletes an assignment.
     Delete {
         /// The assignment.
-        claim: Version,
+        assignment: Version,
         /// Name of the user.
         user: String,
         /// The cause.
@@ -108,14 +108,14 @@ pub enum Check {
     /// The preconditions of the write are sufficient.
     None,
     /// The assignment with that name and UID does not exist, or is being deleted. A UID never returns.
-    ClaimGone {
+    AssignmentGone {
         /// Its name.
         name: String,
         /// Its UID.
         uid: String,
     },
     /// The assignment has that version.
-    ClaimIs(Version),
+    AssignmentIs(Version),
     /// The VM with that name and UID does not exist, is being deleted, or no longer concerns pools.
     VmGone {
         /// Its name.

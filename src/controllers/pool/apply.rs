@@ -34,14 +34,14 @@ pub enum Applied {
 pub async fn apply(action: &Action, pool: &VmPool, ctx: &PoolController) -> Result<Applied, Error> {
     match action {
         Action::Create { user } => create(user, pool, ctx).await?,
-        Action::Own { claim } => own(claim, pool, ctx).await?,
+        Action::Own { assignment } => own(assignment, pool, ctx).await?,
         Action::Report {
-            claim,
+            assignment,
             user,
             status,
             change,
         } => {
-            let written = write_status(claim, status, ctx).await?;
+            let written = write_status(assignment, status, ctx).await?;
             if let Some(change) = change {
                 report_change(*change, user, &written, pool, ctx).await;
             }
@@ -63,7 +63,7 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &PoolController) -> Resu
             free(vm, user, *restart, *why, ctx).await?;
         }
         Action::Delete {
-            claim,
+            assignment,
             user,
             why,
             check,
@@ -72,7 +72,7 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &PoolController) -> Resu
                 return Ok(Applied::Outdated);
             }
             // The store may still have an assignment that was deleted and reported before.
-            if !delete(claim, user, *why, pool, ctx).await? {
+            if !delete(assignment, user, *why, pool, ctx).await? {
                 return Ok(Applied::Outdated);
             }
         }
@@ -81,7 +81,7 @@ pub async fn apply(action: &Action, pool: &VmPool, ctx: &PoolController) -> Resu
 }
 
 async fn write_status(
-    claim: &Version,
+    assignment: &Version,
     status: &VmAssignmentStatus,
     ctx: &PoolController,
 ) -> Result<Arc<AssignmentView>, Error> {
@@ -94,25 +94,25 @@ async fn write_status(
     // A field without a value is removed.
     let status =
         json!({"vm": vm, "lastUsed": last_used, "expires": expires, "conditions": conditions});
-    let body = json!({"metadata": {"resourceVersion": claim.version}, "status": status});
+    let body = json!({"metadata": {"resourceVersion": assignment.version}, "status": status});
     let patch = Patch::Merge(body);
     ctx.scope
         .writer()
-        .patch_subresource::<VmAssignment, _>(&ctx.claims, "status", &claim.name, &patch)
+        .patch_subresource::<VmAssignment, _>(&ctx.assignments, "status", &assignment.name, &patch)
         .await
 }
 
 /// Returns whether this request has deleted the assignment.
 async fn delete(
-    claim: &Version,
+    assignment: &Version,
     user: &str,
     why: Why,
     pool: &VmPool,
     ctx: &PoolController,
 ) -> Result<bool, Error> {
-    let (writer, uid) = (ctx.scope.writer(), only_uid(&claim.uid));
+    let (writer, uid) = (ctx.scope.writer(), only_uid(&assignment.uid));
     let is_deleted = writer
-        .delete::<VmAssignment, _>(&ctx.claims, &claim.name, uid, None)
+        .delete::<VmAssignment, _>(&ctx.assignments, &assignment.name, uid, None)
         .await?;
     if !is_deleted {
         return Ok(false);
@@ -137,17 +137,18 @@ async fn delete(
 /// If the request fails.
 pub async fn delete_of_missing_pool(held: &Held, ctx: &PoolController) -> Result<(), Error> {
     let name = names::assignment(&held.pool, &held.user);
-    let Some(uid) = &held.claim else {
+    let Some(uid) = &held.assignment else {
         return Ok(());
     };
-    let known = ctx.claims.get(&ctx.scope.key(&name));
-    let is_left = |claim: &Arc<AssignmentView>| {
-        claim.metadata.uid.as_ref() == Some(uid) && claim.metadata.deletion_timestamp.is_none()
+    let known = ctx.assignments.get(&ctx.scope.key(&name));
+    let is_left = |assignment: &Arc<AssignmentView>| {
+        assignment.metadata.uid.as_ref() == Some(uid)
+            && assignment.metadata.deletion_timestamp.is_none()
     };
     if known.as_ref().is_some_and(is_left) {
         ctx.scope
             .writer()
-            .delete::<VmAssignment, _>(&ctx.claims, &name, only_uid(uid), None)
+            .delete::<VmAssignment, _>(&ctx.assignments, &name, only_uid(uid), None)
             .await?;
     }
     Ok(())
@@ -155,7 +156,7 @@ pub async fn delete_of_missing_pool(held: &Held, ctx: &PoolController) -> Result
 
 /// Whether the API server confirms the condition of an action.
 async fn holds(check: &Check, ctx: &PoolController) -> Result<bool, Error> {
-    let claim = async |name: &str| {
+    let assignment = async |name: &str| {
         let writer = ctx.scope.writer();
         writer.find::<VmAssignment, AssignmentView>(name).await
     };
@@ -167,8 +168,8 @@ async fn holds(check: &Check, ctx: &PoolController) -> Result<bool, Error> {
     };
     Ok(match check {
         Check::None => true,
-        Check::ClaimGone { name, uid } => is_gone(claim(name).await?.as_ref(), uid),
-        Check::ClaimIs(version) => version.is(claim(&version.name).await?.as_ref()),
+        Check::AssignmentGone { name, uid } => is_gone(assignment(name).await?.as_ref(), uid),
+        Check::AssignmentIs(version) => version.is(assignment(&version.name).await?.as_ref()),
         Check::VmGone { name, uid } => {
             let found = vm(name).await?.filter(MemberView::concerns_pools);
             is_gone(found.as_ref(), uid)
@@ -195,23 +196,30 @@ async fn create(user: &str, pool: &VmPool, ctx: &PoolController) -> Result<(), E
         pool: pool.name_any(),
         user: user.to_owned(),
     };
-    let mut claim = VmAssignment::new(&names::assignment(&spec.pool, user), spec);
-    claim.metadata.owner_references = Some(vec![owner(pool, &[])]);
+    let mut assignment = VmAssignment::new(&names::assignment(&spec.pool, user), spec);
+    assignment.metadata.owner_references = Some(vec![owner(pool, &[])]);
     let adopted = (names::ANNOTATION_ADOPTED.to_owned(), "true".to_owned());
-    claim.metadata.annotations = Some([adopted].into());
-    let created = ctx.scope.writer().create_or_get(&ctx.claims, &claim).await;
+    assignment.metadata.annotations = Some([adopted].into());
+    let created = ctx
+        .scope
+        .writer()
+        .create_or_get(&ctx.assignments, &assignment)
+        .await;
     created.map(drop)
 }
 
-async fn own(claim: &Version, pool: &VmPool, ctx: &PoolController) -> Result<(), Error> {
-    let present = ctx.claims.get(&ctx.scope.key(&claim.name));
-    let present = present.iter().flat_map(|claim| claim.owner_references());
+async fn own(assignment: &Version, pool: &VmPool, ctx: &PoolController) -> Result<(), Error> {
+    let present = ctx.assignments.get(&ctx.scope.key(&assignment.name));
+    let present = present
+        .iter()
+        .flat_map(|assignment| assignment.owner_references());
     let mut owners: Vec<_> = present.cloned().collect();
     owners.push(owner(pool, &owners));
-    let body = json!({"metadata": {"resourceVersion": claim.version, "ownerReferences": owners}});
+    let body =
+        json!({"metadata": {"resourceVersion": assignment.version, "ownerReferences": owners}});
     ctx.scope
         .writer()
-        .patch::<VmAssignment, _>(&ctx.claims, &claim.name, &Patch::Merge(body))
+        .patch::<VmAssignment, _>(&ctx.assignments, &assignment.name, &Patch::Merge(body))
         .await
         .map(drop)
 }
@@ -219,7 +227,7 @@ async fn own(claim: &Version, pool: &VmPool, ctx: &PoolController) -> Result<(),
 /// `status.assignment` in a merge patch.
 fn assignment(held: &Held) -> Value {
     json!({
-        "pool": held.pool, "user": held.user, "uid": held.claim, "lastUsed": held.since.map(|time| seconds(time.as_second())),
+        "pool": held.pool, "user": held.user, "uid": held.assignment, "lastUsed": held.since.map(|time| seconds(time.as_second())),
         "login": held.login.then_some(true), "restart": null,
     })
 }
@@ -312,14 +320,14 @@ async fn report_on_vm(vm: &Version, reason: &str, note: &str, ctx: &PoolControll
 async fn report_change(
     change: Change,
     user: &str,
-    claim: &AssignmentView,
+    assignment: &AssignmentView,
     pool: &VmPool,
     ctx: &PoolController,
 ) {
     let name = pool.name_any();
-    match (change, &claim.status.vm) {
+    match (change, &assignment.status.vm) {
         (Change::Assigned, Some(vm)) => {
-            let created = claim.creation_timestamp().map(|time| time.0);
+            let created = assignment.creation_timestamp().map(|time| time.0);
             let seconds = created.map(|created| (ctx.scope.cluster.now)().duration_since(created));
             let seconds = seconds.map_or(0.0, |duration| duration.as_secs_f64());
             ctx.metrics.assigned(&name, seconds.max(0.0));

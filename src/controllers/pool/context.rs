@@ -35,7 +35,7 @@ pub struct PoolController {
     /// The VMs that concern pools.
     pub vms: Arc<PrimaryStore<MemberView>>,
     /// All assignments, by pool.
-    pub claims: Arc<Cache<AssignmentView>>,
+    pub assignments: Arc<Cache<AssignmentView>>,
     /// The remembered state of each pool.
     pub states: States<PoolState>,
     /// Pools, assignments and VMs that cannot be decoded.
@@ -48,7 +48,9 @@ impl PoolController {
     /// A controller with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String) -> Self {
-        let pool_of = |claim: &AssignmentView| Some(ObjectKey::of(claim).sibling(&claim.spec.pool));
+        let pool_of = |assignment: &AssignmentView| {
+            Some(ObjectKey::of(assignment).sibling(&assignment.spec.pool))
+        };
         Self {
             states: States::new(cluster.first_backoff, cluster.jitter),
             metrics: cluster.metrics.of(),
@@ -63,19 +65,23 @@ impl PoolController {
             ],
             pools: Arc::default(),
             vms: Arc::default(),
-            claims: Arc::new(Cache::new(pool_of)),
+            assignments: Arc::new(Cache::new(pool_of)),
         }
     }
 
     /// Adds the stores to the registry. VMs work without pools, and without their definitions.
     pub fn register(&self, registry: &mut Registry) {
         registry.add_optional("vmpools", self.pools.clone());
-        registry.add_optional("vmassignments", self.claims.clone());
+        registry.add_optional("vmassignments", self.assignments.clone());
         registry.add_optional("vms of pools", self.vms.clone());
     }
 
     /// Returns when all stores are complete.
     pub async fn stores_ready(&self) {
-        futures::join!(self.pools.ready(), self.claims.ready(), self.vms.ready());
+        futures::join!(
+            self.pools.ready(),
+            self.assignments.ready(),
+            self.vms.ready()
+        );
     }
 }

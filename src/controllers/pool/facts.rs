@@ -15,7 +15,7 @@ pub struct Facts {
     /// The members of the pool, and other VMs that its assignments refer to.
     pub vms: Vec<Vm>,
     /// The assignments of the pool, and assignments of other pools that refer to these VMs.
-    pub claims: Vec<Claim>,
+    pub assignments: Vec<AssignmentFacts>,
     /// The operator's time.
     pub now: Timestamp,
 }
@@ -86,7 +86,7 @@ pub struct Held {
     /// Name of the user.
     pub user: String,
     /// UID of the assignment. None in an assignment by the Java VM-Operator.
-    pub claim: Option<String>,
+    pub assignment: Option<String>,
     /// Time of the assignment.
     pub since: Option<Timestamp>,
     /// Whether the agent in the guest logs the user in.
@@ -95,7 +95,7 @@ pub struct Held {
 
 /// An assignment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Claim {
+pub struct AssignmentFacts {
     /// Its identity.
     pub id: Version,
     /// Name of the pool.
@@ -118,7 +118,7 @@ pub struct Claim {
     pub status: VmAssignmentStatus,
 }
 
-impl Claim {
+impl AssignmentFacts {
     /// The assignment in the queue of its pool.
     #[must_use]
     pub fn queued(&self) -> Queued<'_> {
@@ -145,7 +145,7 @@ impl Claim {
     #[must_use]
     pub fn is_named_by(&self, vm: &Vm) -> bool {
         let is_same = |held: &Held| {
-            held.claim.as_ref() == Some(&self.id.uid)
+            held.assignment.as_ref() == Some(&self.id.uid)
                 && held.pool == self.pool
                 && held.user == self.user
         };
@@ -156,13 +156,13 @@ impl Claim {
 impl Facts {
     /// The assignments of the pool that are not being deleted, the oldest first.
     #[must_use]
-    pub fn queue(&self) -> Vec<&Claim> {
+    pub fn queue(&self) -> Vec<&AssignmentFacts> {
         let mut own: Vec<_> = self
-            .claims
+            .assignments
             .iter()
-            .filter(|claim| claim.pool == self.pool.id.name && !claim.is_ending)
+            .filter(|assignment| assignment.pool == self.pool.id.name && !assignment.is_ending)
             .collect();
-        own.sort_by_key(|claim| claim.queued());
+        own.sort_by_key(|assignment| assignment.queued());
         own
     }
 
@@ -191,16 +191,18 @@ impl Facts {
 
     /// The assignment that the VM names.
     #[must_use]
-    pub fn holder(&self, vm: &Vm) -> Option<&Claim> {
-        self.claims.iter().find(|claim| claim.is_named_by(vm))
+    pub fn holder(&self, vm: &Vm) -> Option<&AssignmentFacts> {
+        self.assignments
+            .iter()
+            .find(|assignment| assignment.is_named_by(vm))
     }
 
     /// Whether an assignment of any pool is about to get the VM.
     #[must_use]
     pub fn is_reserved(&self, vm: &Vm) -> bool {
-        self.claims
-            .iter()
-            .any(|claim| claim.names(vm) && !claim.is_bound && !claim.is_named_by(vm))
+        self.assignments.iter().any(|assignment| {
+            assignment.names(vm) && !assignment.is_bound && !assignment.is_named_by(vm)
+        })
     }
 
     /// The last use of the VM by its holder: the assignment, or the start or end of a console connection since. It is not later than
@@ -210,7 +212,7 @@ impl Facts {
         let held = vm.held.as_ref()?;
         let recorded = self
             .holder(vm)
-            .and_then(|claim| claim.status.last_used.as_ref());
+            .and_then(|assignment| assignment.status.last_used.as_ref());
         let recorded = recorded.map(|time| time.0);
         let since = held.since.map(|since| since.min(self.now));
         let connection = vm.connection_changed.filter(|time| Some(*time) >= since);
@@ -233,10 +235,16 @@ impl Facts {
         let Some(held) = vm.held.as_ref().filter(|_| !vm.is_connected) else {
             return false;
         };
-        match &held.claim {
+        match &held.assignment {
             // An assignment by the Java VM-Operator from a pool that does not exist.
             None if self.rules_of(held).is_none() => true,
-            Some(_) if !self.holder(vm).is_some_and(|claim| claim.is_bound) => false,
+            Some(_)
+                if !self
+                    .holder(vm)
+                    .is_some_and(|assignment| assignment.is_bound) =>
+            {
+                false
+            }
             _ => self.expiry(vm).is_some_and(|expiry| expiry <= self.now),
         }
     }

@@ -6,7 +6,7 @@ use crate::api::pool::{BOUND, VmPoolSpec, names};
 use crate::api::vm::conditions::{self, ReadyReason};
 use crate::api::vm::{Assignment, State};
 use crate::controllers::pool::context::PoolController;
-use crate::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
+use crate::controllers::pool::facts::{AssignmentFacts, Facts, Held, Pool, Rules, Vm};
 use crate::controllers::pool::views::{AssignmentView, MemberView};
 use crate::k8s::live::Version;
 use crate::k8s::ownership::is_previous;
@@ -20,9 +20,14 @@ use strum::VariantArray;
 #[must_use]
 pub fn observe(pool: &VmPool, ctx: &PoolController) -> Facts {
     let name = pool.name_any();
-    let all = ctx.claims.groups(&ctx.scope.key(""));
-    let (own, others): (Vec<_>, Vec<_>) = all.iter().partition(|claim| claim.spec.pool == name);
-    let named: BTreeSet<&str> = own.iter().filter_map(|claim| named_vm(claim)).collect();
+    let all = ctx.assignments.groups(&ctx.scope.key(""));
+    let (own, others): (Vec<_>, Vec<_>) = all
+        .iter()
+        .partition(|assignment| assignment.spec.pool == name);
+    let named: BTreeSet<&str> = own
+        .iter()
+        .filter_map(|assignment| named_vm(assignment))
+        .collect();
     let vms: Vec<Vm> = ctx
         .vms
         .reader()
@@ -34,16 +39,20 @@ pub fn observe(pool: &VmPool, ctx: &PoolController) -> Facts {
         })
         .map(|vm| vm_facts(vm, &name))
         .collect();
-    let is_involved = |claim: &AssignmentView| {
+    let is_involved = |assignment: &AssignmentView| {
         let holds = |vm: &Vm| {
-            let held = vm.held.as_ref().and_then(|held| held.claim.as_deref());
-            held == Some(uid(claim)) || named_vm(claim) == Some(&vm.id.uid)
+            let held = vm.held.as_ref().and_then(|held| held.assignment.as_deref());
+            held == Some(uid(assignment)) || named_vm(assignment) == Some(&vm.id.uid)
         };
         vms.iter().any(holds)
     };
-    let others = others.into_iter().filter(|claim| is_involved(claim));
-    let claims = own.iter().copied().chain(others);
-    let claims = claims.map(|claim| claim_facts(claim, pool)).collect();
+    let others = others
+        .into_iter()
+        .filter(|assignment| is_involved(assignment));
+    let assignments = own.iter().copied().chain(others);
+    let assignments = assignments
+        .map(|assignment| assignment_facts(assignment, pool))
+        .collect();
     let pools = ctx.pools.reader().state();
     Facts {
         pool: pool_facts(pool),
@@ -52,7 +61,7 @@ pub fn observe(pool: &VmPool, ctx: &PoolController) -> Facts {
             .map(|pool| (pool.name_any(), rules(&pool.spec)))
             .collect(),
         vms,
-        claims,
+        assignments,
         now: (ctx.scope.cluster.now)(),
     }
 }
@@ -62,8 +71,8 @@ fn uid<K: Resource>(object: &K) -> &str {
 }
 
 /// The UID of the VM that the assignment names.
-fn named_vm(claim: &AssignmentView) -> Option<&str> {
-    claim.status.vm.as_ref().map(|vm| vm.uid.as_str())
+fn named_vm(assignment: &AssignmentView) -> Option<&str> {
+    assignment.status.vm.as_ref().map(|vm| vm.uid.as_str())
 }
 
 fn is_member(vm: &MemberView, pool: &str) -> bool {
@@ -148,7 +157,7 @@ fn held(assignment: &Assignment) -> Option<Held> {
     Some(Held {
         pool,
         user,
-        claim: assignment.uid.clone(),
+        assignment: assignment.uid.clone(),
         since: since.and_then(|time| time.parse::<Timestamp>().ok()),
         login: assignment.login,
     })
@@ -156,31 +165,34 @@ fn held(assignment: &Assignment) -> Option<Held> {
 
 /// The facts about an assignment. `pool` is the pool that must be its owner, if it belongs to that pool.
 #[must_use]
-pub fn claim_facts(claim: &AssignmentView, pool: &VmPool) -> Claim {
-    let owners = claim.owner_references();
-    let is_own = claim.spec.pool == pool.name_any();
+pub fn assignment_facts(assignment: &AssignmentView, pool: &VmPool) -> AssignmentFacts {
+    let owners = assignment.owner_references();
+    let is_own = assignment.spec.pool == pool.name_any();
     let is_of_pool = |owner: &OwnerReference| {
-        owner.kind == VmPool::kind(&()) && owner.name == claim.spec.pool && owner.uid == uid(pool)
+        owner.kind == VmPool::kind(&())
+            && owner.name == assignment.spec.pool
+            && owner.uid == uid(pool)
     };
     let has_owner = owners.iter().any(is_of_pool);
     // The garbage collector deletes the assignments of a previous pool.
     let is_of_previous =
         is_own && !has_owner && owners.iter().any(|owner| is_previous(owner, pool));
-    let annotations = claim.annotations();
-    Claim {
-        id: Version::of(claim),
-        pool: claim.spec.pool.clone(),
-        user: claim.spec.user.clone(),
-        created: claim
+    let annotations = assignment.annotations();
+    AssignmentFacts {
+        id: Version::of(assignment),
+        pool: assignment.spec.pool.clone(),
+        user: assignment.spec.user.clone(),
+        created: assignment
             .creation_timestamp()
             .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-        is_ending: claim.metadata.deletion_timestamp.is_some() || is_of_previous,
-        is_named_well: claim.name_any() == names::assignment(&claim.spec.pool, &claim.spec.user),
+        is_ending: assignment.metadata.deletion_timestamp.is_some() || is_of_previous,
+        is_named_well: assignment.name_any()
+            == names::assignment(&assignment.spec.pool, &assignment.spec.user),
         has_owner,
         is_adopted: annotations
             .get(names::ANNOTATION_ADOPTED)
             .is_some_and(|value| value == "true"),
-        is_bound: is_true(&claim.status.conditions, BOUND),
-        status: claim.status.clone(),
+        is_bound: is_true(&assignment.status.conditions, BOUND),
+        status: assignment.status.clone(),
     }
 }

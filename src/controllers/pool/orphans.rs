@@ -74,7 +74,7 @@ impl Reconciler for Orphans {
             apply::change_spec(&vm, spec, why, ctx).await?;
             return Ok(Outcome::Done);
         }
-        let held = vm.held.as_ref().filter(|held| held.claim.is_some());
+        let held = vm.held.as_ref().filter(|held| held.assignment.is_some());
         let Some(held) = held.filter(|_| !vm.is_ending) else {
             return Ok(Outcome::Done);
         };

@@ -51,7 +51,7 @@ pub fn status(facts: &Facts, pool: &VmPool, rejection: Option<String>) -> VmPool
         .collect();
     let count = |state: fn(&Use) -> bool| number(uses.iter().filter(|(_, it)| state(it)).count());
     let queue = facts.queue().into_iter();
-    let waiting = queue.filter(|claim| !claim.is_bound && claim.is_named_well);
+    let waiting = queue.filter(|assignment| !assignment.is_bound && assignment.is_named_well);
     let mut status = VmPoolStatus {
         observed_generation: pool.metadata.generation,
         members: number(facts.vms.iter().filter(|vm| vm.is_member).count()),

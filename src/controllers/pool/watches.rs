@@ -36,29 +36,30 @@ pub fn watch(
     let (changes, changed) = Changes::new(ctx.pools.clone());
     let (cluster, namespaces) = (&ctx.scope.cluster, ctx.scope.namespaces());
     let config = watcher::Config::default();
-    let [of_pools, of_claims, _] = &ctx.undecodable;
+    let [of_pools, of_assignments, _] = &ctx.undecodable;
     let last = StandIn::LastVersion;
-    let claims = decoded_in::<AssignmentView>(cluster, &namespaces, &config, of_claims, last);
+    let assignments =
+        decoded_in::<AssignmentView>(cluster, &namespaces, &config, of_assignments, last);
     let without_end = StandIn::Object(pool_without_end);
     let pools = decoded_in(cluster, &namespaces, &config, of_pools, without_end);
-    let (of_claims, known) = (changes.clone(), ctx.clone());
+    let (of_assignments, known) = (changes.clone(), ctx.clone());
     let (orphans, orphaned) = Changes::new(ctx.vms.clone());
-    let of_claim = orphans.clone();
-    let claims = follow::children(
+    let of_assignment = orphans.clone();
+    let assignments = follow::children(
         cluster.clone(),
         "vmassignments",
-        claims,
-        ctx.claims.clone(),
+        assignments,
+        ctx.assignments.clone(),
         move |_, change| {
             match &change {
-                Change::Group(pool) => report_orphans(pool, &known, &of_claim),
-                Change::Relisted => of_claim.all(|_| true),
+                Change::Group(pool) => report_orphans(pool, &known, &of_assignment),
+                Change::Relisted => of_assignment.all(|_| true),
                 Change::None => {}
             }
-            of_claims.of(change);
+            of_assignments.of(change);
         },
     );
-    tasks.spawn("watch of vmassignments".to_owned(), claims);
+    tasks.spawn("watch of vmassignments".to_owned(), assignments);
     let (rules, of_pools) = (changes.clone(), ctx.clone());
     let pools = follow::primaries(cluster, "vmpools", pools, ctx.pools.clone());
     // Members that two pools share follow the rules of both.
@@ -153,16 +154,16 @@ fn vms(
             pools.extend(pools_of(&vm));
         }
         // A pool with an assignment that has just lost the VM to another pool.
-        let claims = ctx.claims.groups(&ctx.scope.key(""));
-        let names_vm = |claim: &&Arc<AssignmentView>| {
-            let named = claim.status.vm.as_ref();
+        let assignments = ctx.assignments.groups(&ctx.scope.key(""));
+        let names_vm = |assignment: &&Arc<AssignmentView>| {
+            let named = assignment.status.vm.as_ref();
             named.is_some_and(|named| named.name == vm.name)
         };
         pools.extend(
-            claims
+            assignments
                 .iter()
                 .filter(names_vm)
-                .map(|claim| claim.spec.pool.clone()),
+                .map(|assignment| assignment.spec.pool.clone()),
         );
         for pool in pools {
             changes.object(ctx.scope.key(&pool));

@@ -41,7 +41,7 @@ fn object(kind: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
-fn claim(pool: &str, user: &str) -> Value {
+fn assignment(pool: &str, user: &str) -> Value {
     let name = names::assignment(pool, user);
     object("VmAssignment", &name, json!({"pool": pool, "user": user}))
 }
@@ -60,8 +60,8 @@ async fn list(world: &World, plural: &str) -> Vec<Value> {
     list["items"].as_array().unwrap().clone()
 }
 
-fn reason(claim: &Value) -> &str {
-    claim["status"]["conditions"][0]["reason"]
+fn reason(assignment: &Value) -> &str {
+    assignment["status"]["conditions"][0]["reason"]
         .as_str()
         .unwrap_or_default()
 }
@@ -70,13 +70,14 @@ fn reason(claim: &Value) -> &str {
 async fn holdings(world: &World) -> BTreeMap<String, String> {
     let vms = list(world, "vms").await;
     let mut holdings = BTreeMap::new();
-    for claim in list(world, "vmassignments").await {
+    for assignment in list(world, "vmassignments").await {
         let mut named = vms
             .iter()
-            .filter(|vm| vm["metadata"]["uid"] == claim["status"]["vm"]["uid"]);
-        let vm = named.find(|vm| vm["status"]["assignment"]["uid"] == claim["metadata"]["uid"]);
-        if let Some(vm) = vm.filter(|_| reason(&claim) == "Assigned") {
-            let user = claim["spec"]["user"].as_str().unwrap().to_owned();
+            .filter(|vm| vm["metadata"]["uid"] == assignment["status"]["vm"]["uid"]);
+        let vm =
+            named.find(|vm| vm["status"]["assignment"]["uid"] == assignment["metadata"]["uid"]);
+        if let Some(vm) = vm.filter(|_| reason(&assignment) == "Assigned") {
+            let user = assignment["spec"]["user"].as_str().unwrap().to_owned();
             holdings.insert(user, vm["metadata"]["name"].as_str().unwrap().to_owned());
         }
     }
@@ -102,7 +103,7 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
         create(
             &world,
             "vmassignments",
-            &claim("desktops", &format!("user{user}")),
+            &assignment("desktops", &format!("user{user}")),
         )
         .await;
     }
@@ -114,10 +115,10 @@ async fn two_controllers_give_each_vm_to_one_user_in_the_order_of_the_queue() {
     let vms: BTreeSet<_> = held.values().collect();
     assert_eq!(vms.len(), 6, "{held:?}");
     eventually("four users wait", || async {
-        let claims = list(&world, "vmassignments").await;
-        claims
+        let assignments = list(&world, "vmassignments").await;
+        assignments
             .iter()
-            .filter(|claim| reason(claim) == "Waiting")
+            .filter(|assignment| reason(assignment) == "Waiting")
             .count()
             == 4
     })
@@ -226,13 +227,13 @@ async fn assignments_of_the_java_operator_are_adopted_without_a_restart() {
     // Of two VMs of a user, the one that was used last remains.
     let held = holdings(&world).await;
     assert_eq!((&*held["anna"], &*held["berta"]), ("anna2", "berta"));
-    let claims = list(&world, "vmassignments").await;
-    for claim in &claims {
+    let assignments = list(&world, "vmassignments").await;
+    for assignment in &assignments {
         assert_eq!(
-            claim["metadata"]["annotations"][names::ANNOTATION_ADOPTED],
+            assignment["metadata"]["annotations"][names::ANNOTATION_ADOPTED],
             "true"
         );
-        let used = claim["status"]["lastUsed"].as_str().unwrap();
+        let used = assignment["status"]["lastUsed"].as_str().unwrap();
         assert!(used.starts_with("2026-01-0"), "{used}");
     }
     eventually("the other VM is free", || async {
@@ -250,15 +251,18 @@ async fn assignments_of_the_java_operator_are_adopted_without_a_restart() {
 #[tokio::test]
 async fn assignment_of_no_pool_says_so_and_cannot_be_changed() {
     let world = World::new("assignments").await;
-    let created = world.apply(&claim("none", "anna"), false).await.unwrap();
+    let created = world
+        .apply(&assignment("none", "anna"), false)
+        .await
+        .unwrap();
     let created = serde_json::to_value(created).unwrap();
     assert_eq!(reason(&created), "Pending", "{created:#}");
-    let mut changed = claim("none", "anna");
+    let mut changed = assignment("none", "anna");
     changed["spec"]["user"] = "berta".into();
     let error = world.apply(&changed, true).await.unwrap_err().to_string();
     assert!(error.contains("cannot be changed"), "{error}");
     let error = world
-        .apply(&claim("none", "a\nb"), true)
+        .apply(&assignment("none", "a\nb"), true)
         .await
         .unwrap_err()
         .to_string();

@@ -2,7 +2,9 @@
 
 mod steps;
 
-use super::world::{HeldS, Objects, POOLS, PoolRules, USERS, VMS, claim_index, index, reported};
+use super::world::{
+    HeldS, Objects, POOLS, PoolRules, USERS, VMS, assignment_index, index, reported,
+};
 use std::collections::{HashMap, HashSet};
 use vm_operator::api::pool::OnRelease;
 use vm_operator::controllers::pool::action::{Action, Check, SpecChange};
@@ -12,7 +14,7 @@ use vm_operator::controllers::pool::decide::decide;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     WritesVmsWithoutVersion,
-    WritesClaimsWithoutVersion,
+    WritesAssignmentsWithoutVersion,
     FreesUnchecked,
     DeletesUnchecked,
     IgnoresConsoles,
@@ -29,7 +31,7 @@ pub enum Mutation {
 /// How often each accident can happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Budget {
-    pub claims: u8,
+    pub assignments: u8,
     pub deletions: u8,
     pub consoles: u8,
     pub ticks: u8,
@@ -176,8 +178,8 @@ impl<'a> Explorer<'a> {
                 .map(|vm| vm.id.uid.clone())
                 .collect();
             let of_stopped = |uid: &String| stopped.contains(uid);
-            for claim in &mut facts.claims {
-                claim.is_bound &= !claim
+            for assignment in &mut facts.assignments {
+                assignment.is_bound &= !assignment
                     .status
                     .vm
                     .as_ref()
@@ -189,9 +191,11 @@ impl<'a> Explorer<'a> {
             Action::Free { .. } => self.breaks(Mutation::NeverFrees),
             Action::Delete { .. } => self.breaks(Mutation::NeverDeletes),
             Action::Create { .. } => self.breaks(Mutation::NeverAdopts),
-            Action::Report { claim, status, .. } => {
-                let (pool, user) = claim_index(&claim.name);
-                let present = known.claims[pool][user];
+            Action::Report {
+                assignment, status, ..
+            } => {
+                let (pool, user) = assignment_index(&assignment.name);
+                let present = known.assignments[pool][user];
                 let next = reported(present, status);
                 next == present || (self.breaks(Mutation::NeverBinds) && next.bound)
             }
@@ -242,33 +246,41 @@ impl<'a> Explorer<'a> {
     }
 
     /// An object has changed: copies and preconditions of other versions are outdated.
-    fn outdate(&mut self, world: &mut World, vm: Option<usize>, claim: Option<(usize, usize)>) {
+    fn outdate(
+        &mut self,
+        world: &mut World,
+        vm: Option<usize>,
+        assignment: Option<(usize, usize)>,
+    ) {
         for at in 0..world.controllers.len() {
             let controller = &mut world.controllers[at];
             if let Some(vm) = vm {
                 controller.known.vms[vm].version = 0;
             }
-            if let Some((pool, user)) = claim {
-                controller.known.claims[pool][user].version = 0;
+            if let Some((pool, user)) = assignment {
+                controller.known.assignments[pool][user].version = 0;
             }
             let Some(pending) = controller.pending else {
                 continue;
             };
             let mut changed = self.pending[pending].clone();
             let vm_name = vm.map(|vm| format!("vm{vm}"));
-            let claim_name = claim.map(|(pool, user)| format!("pool{pool}-user{user}"));
-            let is_meant =
-                |name: &String| Some(name) == vm_name.as_ref() || Some(name) == claim_name.as_ref();
+            let assignment_name = assignment.map(|(pool, user)| format!("pool{pool}-user{user}"));
+            let is_meant = |name: &String| {
+                Some(name) == vm_name.as_ref() || Some(name) == assignment_name.as_ref()
+            };
             let ids = match &mut changed.action {
                 Action::Assign { vm, .. } | Action::Change { vm, .. } => vec![vm],
                 Action::Free { vm, check, .. } => match check {
-                    Check::ClaimIs(id) | Check::VmIs(id) => vec![vm, id],
+                    Check::AssignmentIs(id) | Check::VmIs(id) => vec![vm, id],
                     _ => vec![vm],
                 },
-                Action::Report { claim, .. } | Action::Own { claim } => vec![claim],
-                Action::Delete { claim, check, .. } => match check {
-                    Check::ClaimIs(id) | Check::VmIs(id) => vec![claim, id],
-                    _ => vec![claim],
+                Action::Report { assignment, .. } | Action::Own { assignment } => vec![assignment],
+                Action::Delete {
+                    assignment, check, ..
+                } => match check {
+                    Check::AssignmentIs(id) | Check::VmIs(id) => vec![assignment, id],
+                    _ => vec![assignment],
                 },
                 Action::Create { .. } => Vec::new(),
             };
@@ -288,14 +300,15 @@ impl<'a> Explorer<'a> {
                 found.uid.to_string() == vm.uid
                     && (vm.version == "1" || self.breaks(Mutation::WritesVmsWithoutVersion))
             }
-            Action::Report { claim, .. } | Action::Own { claim } => {
-                let (pool, user) = claim_index(&claim.name);
-                objects.claims[pool][user].uid.to_string() == claim.uid
-                    && (claim.version == "1" || self.breaks(Mutation::WritesClaimsWithoutVersion))
+            Action::Report { assignment, .. } | Action::Own { assignment } => {
+                let (pool, user) = assignment_index(&assignment.name);
+                objects.assignments[pool][user].uid.to_string() == assignment.uid
+                    && (assignment.version == "1"
+                        || self.breaks(Mutation::WritesAssignmentsWithoutVersion))
             }
-            Action::Delete { claim, .. } => {
-                let (pool, user) = claim_index(&claim.name);
-                objects.claims[pool][user].uid.to_string() == claim.uid
+            Action::Delete { assignment, .. } => {
+                let (pool, user) = assignment_index(&assignment.name);
+                objects.assignments[pool][user].uid.to_string() == assignment.uid
             }
             Action::Create { .. } => true,
         }
@@ -314,27 +327,27 @@ impl<'a> Explorer<'a> {
         if world.objects == before {
             return None;
         }
-        let (vm, claim) = match &action {
+        let (vm, assignment) = match &action {
             Action::Assign { vm, .. } | Action::Change { vm, .. } | Action::Free { vm, .. } => {
                 (Some(index(&vm.name)), None)
             }
-            Action::Report { claim, .. } | Action::Own { claim } | Action::Delete { claim, .. } => {
-                (None, Some(claim_index(&claim.name)))
-            }
+            Action::Report { assignment, .. }
+            | Action::Own { assignment }
+            | Action::Delete { assignment, .. } => (None, Some(assignment_index(&assignment.name))),
             Action::Create { user } => {
                 world.next_uid += 1;
                 (None, Some((pool, index(user))))
             }
         };
-        self.outdate(world, vm, claim);
+        self.outdate(world, vm, assignment);
         if !is_lost {
             let objects = world.objects;
             let known = &mut world.controllers[controller].known;
             if let Some(vm) = vm {
                 known.vms[vm] = objects.vms[vm];
             }
-            if let Some((pool, user)) = claim {
-                known.claims[pool][user] = objects.claims[pool][user];
+            if let Some((pool, user)) = assignment {
+                known.assignments[pool][user] = objects.assignments[pool][user];
             }
         }
         // The decision may be from the time before the clocks were corrected.
@@ -370,7 +383,7 @@ impl<'a> Explorer<'a> {
                 return Some("a user has two VMs of a pool".to_owned());
             }
             let (session, of_pool) = after.vms[*vm].session;
-            let is_foreign = session != 0 && session != after.claims[*pool][*user].uid;
+            let is_foreign = session != 0 && session != after.assignments[*pool][*user].uid;
             let restarts =
                 self.setting.rules[usize::from(of_pool)].on_release == OnRelease::Restart;
             if is_foreign && restarts && !had.contains(&(*pool, *user, *vm)) {
@@ -378,7 +391,7 @@ impl<'a> Explorer<'a> {
             }
         }
         for (pool, user, vm) in had.iter().filter(|holding| !have.contains(holding)) {
-            let (claim, state) = (before.claims[*pool][*user], before.vms[*vm]);
+            let (assignment, state) = (before.assignments[*pool][*user], before.vms[*vm]);
             if !before.pools[*pool] {
                 continue;
             }
@@ -388,7 +401,7 @@ impl<'a> Explorer<'a> {
             } else {
                 0
             };
-            let used = claim.used.max(since).max(changed.min(now));
+            let used = assignment.used.max(since).max(changed.min(now));
             if state.connected || used + self.setting.rules[*pool].retention > now {
                 return Some("a user loses a VM before the retention ends".to_owned());
             }
@@ -404,7 +417,10 @@ impl<'a> Explorer<'a> {
         }
         for pool in 0..POOLS {
             for user in 0..USERS {
-                let (old, new) = (before.claims[pool][user], after.claims[pool][user]);
+                let (old, new) = (
+                    before.assignments[pool][user],
+                    after.assignments[pool][user],
+                );
                 if old.uid == new.uid && old.bound && new.bound && new.used < old.used {
                     return Some("the last use of an assignment decreases".to_owned());
                 }
@@ -417,6 +433,6 @@ impl<'a> Explorer<'a> {
 /// A user who has a VM leaves a session in its memory.
 fn note_sessions(objects: &mut Objects) {
     for (pool, user, vm) in objects.holdings() {
-        objects.vms[vm].session = (objects.claims[pool][user].uid, pool as u8);
+        objects.vms[vm].session = (objects.assignments[pool][user].uid, pool as u8);
     }
 }

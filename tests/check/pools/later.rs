@@ -77,11 +77,11 @@ async fn definitions_that_appear_later_are_noticed_and_nothing_waits_for_them() 
     .await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let api = components::api(&server.client(NAMESPACE), "VmAssignment", Some(NAMESPACE));
-    let claim = serde_json::to_value(api.get(&name).await.unwrap()).unwrap();
+    let assignment = serde_json::to_value(api.get(&name).await.unwrap()).unwrap();
     assert_eq!(
-        claim["status"]["conditions"][0]["reason"], "Assigned",
-        "{claim:#}"
+        assignment["status"]["conditions"][0]["reason"], "Assigned",
+        "{assignment:#}"
     );
-    assert_eq!(claim["status"]["vm"]["name"], "one");
+    assert_eq!(assignment["status"]["vm"]["name"], "one");
     running.abort();
 }

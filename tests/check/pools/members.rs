@@ -27,12 +27,12 @@ async fn server(pools: Value) -> Server {
     let vm = json!({"pools": pools, "vm": {"state": "Stopped"}});
     create(&server, "VirtualMachine", "vm", vm).await;
     create(&server, "VmPool", "p", json!({"permissions": []})).await;
-    let claim = json!({"pool": "p", "user": "anna"});
+    let assignment = json!({"pool": "p", "user": "anna"});
     create(
         &server,
         "VmAssignment",
         &names::assignment("p", "anna"),
-        claim,
+        assignment,
     )
     .await;
     server
@@ -57,9 +57,12 @@ async fn vm_is_stored_from_its_first_pool_until_its_last_user_leaves() {
     // The user keeps a VM that leaves the pool.
     set_pools(&server, "vm", json!([])).await;
     assert_eq!((stored(), user(&server).await), (1, json!("anna")));
-    let claims = api(&server, "VmAssignment");
+    let assignments = api(&server, "VmAssignment");
     let name = names::assignment("p", "anna");
-    claims.delete(&name, &Default::default()).await.unwrap();
+    assignments
+        .delete(&name, &Default::default())
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!((stored(), user(&server).await), (0, Value::Null));
     running.task.abort();
@@ -81,12 +84,12 @@ async fn assignment_of_a_vm_that_has_left_all_pools_ends() {
         .await
         .unwrap();
     set_pools(&server, "vm", json!([])).await;
-    let claims = api(&server, "VmAssignment");
+    let assignments = api(&server, "VmAssignment");
     let name = names::assignment("p", "anna");
-    assert!(claims.get_opt(&name).await.unwrap().is_some());
+    assert!(assignments.get_opt(&name).await.unwrap().is_some());
     let second = run(&server);
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert!(claims.get_opt(&name).await.unwrap().is_none());
+    assert!(assignments.get_opt(&name).await.unwrap().is_none());
     second.task.abort();
 }
 
@@ -101,9 +104,12 @@ async fn vm_that_has_left_its_pool_restarts_at_the_end_of_its_assignment() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(user(&server).await, json!("anna"));
     set_pools(&server, "vm", json!([])).await;
-    let claims = api(&server, "VmAssignment");
+    let assignments = api(&server, "VmAssignment");
     let name = names::assignment("p", "anna");
-    claims.delete(&name, &Default::default()).await.unwrap();
+    assignments
+        .delete(&name, &Default::default())
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(user(&server).await, Value::Null);
     let vms = api(&server, "VirtualMachine");

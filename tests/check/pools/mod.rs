@@ -44,7 +44,7 @@ use vm_operator::api::pool::{OnExpiry, OnRelease};
 use world::PoolRules;
 
 const NONE: Budget = Budget {
-    claims: 0,
+    assignments: 0,
     deletions: 0,
     consoles: 0,
     ticks: 0,
@@ -84,7 +84,7 @@ const SETTINGS: &[Setting] = &[
         name: "life",
         vms: 2,
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             deletions: 1,
             stops: 1,
             crashes: 1,
@@ -95,7 +95,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "lost answers",
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             deletions: 1,
             lost: 2,
             crashes: 1,
@@ -106,7 +106,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "reclaim",
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             consoles: 1,
             ticks: 3,
             crashes: 1,
@@ -124,7 +124,7 @@ const SETTINGS: &[Setting] = &[
             SECOND,
         ],
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             deletions: 1,
             consoles: 1,
             ticks: 2,
@@ -144,7 +144,7 @@ const SETTINGS: &[Setting] = &[
             SECOND,
         ],
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             consoles: 1,
             ticks: 2,
             crashes: 1,
@@ -156,7 +156,7 @@ const SETTINGS: &[Setting] = &[
         name: "deletions",
         vms: 2,
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             vm_deletions: 1,
             pool_deletions: 1,
             ..NONE
@@ -168,7 +168,7 @@ const SETTINGS: &[Setting] = &[
         vms: 2,
         java: [Some(0), Some(0), None],
         budget: Budget {
-            claims: 1,
+            assignments: 1,
             consoles: 1,
             lost: 1,
             crashes: 1,
@@ -181,7 +181,7 @@ const SETTINGS: &[Setting] = &[
         pools: [true, true],
         vms: 2,
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             ticks: 2,
             ..NONE
         },
@@ -191,14 +191,17 @@ const SETTINGS: &[Setting] = &[
         name: "two controllers",
         controllers: 2,
         vms: 2,
-        budget: Budget { claims: 1, ..NONE },
+        budget: Budget {
+            assignments: 1,
+            ..NONE
+        },
         ..ONE
     },
     Setting {
         name: "two, one VM",
         controllers: 2,
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             deletions: 1,
             ..NONE
         },
@@ -209,7 +212,7 @@ const SETTINGS: &[Setting] = &[
         controllers: 2,
         ahead: 1,
         budget: Budget {
-            claims: 2,
+            assignments: 2,
             ticks: 1,
             ..NONE
         },
@@ -230,7 +233,7 @@ const DEEP: &[Setting] = &[Setting {
     controllers: 2,
     ahead: 1,
     budget: Budget {
-        claims: 2,
+        assignments: 2,
         consoles: 1,
         ticks: 2,
         ..NONE
@@ -272,7 +275,7 @@ fn no_vm_has_two_users_and_no_user_waits_forever() {
 /// Each mutation, and the setting in which it is found.
 const BROKEN: &[(Mutation, &str)] = &[
     (Mutation::WritesVmsWithoutVersion, "two, reclaim"),
-    (Mutation::WritesClaimsWithoutVersion, "two controllers"),
+    (Mutation::WritesAssignmentsWithoutVersion, "two controllers"),
     (Mutation::FreesUnchecked, "two, one VM"),
     (Mutation::DeletesUnchecked, "two, one VM"),
     (Mutation::IgnoresConsoles, "reclaim"),

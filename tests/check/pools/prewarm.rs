@@ -25,7 +25,7 @@ fn facts(prewarm: usize, members: usize) -> Facts {
 /// A running VM. Its assignment no longer exists.
 fn vm_with_removed_assignment() -> Vm {
     let held = HeldS {
-        claim: 9,
+        assignment: 9,
         ..HeldS::default()
     };
     let objects = Objects::of_one_pool(VmS {

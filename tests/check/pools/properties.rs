@@ -1,6 +1,8 @@
 //! Properties of `decide` for random facts, possible ones and impossible ones.
 
-use super::world::{ClaimS, HeldS, Objects, POOLS, PoolRules, USERS, VMS, claim_index, index};
+use super::world::{
+    AssignmentS, HeldS, Objects, POOLS, PoolRules, USERS, VMS, assignment_index, index,
+};
 use super::{FIRST, SECOND};
 use proptest::prelude::*;
 use vm_operator::api::pool::{OnExpiry, OnRelease};
@@ -12,10 +14,10 @@ const NOW: u8 = 10;
 
 fn any_vm(uid: u8) -> impl Strategy<Value = super::world::VmS> {
     let held = (0..POOLS as u8, 0..USERS as u8, 0..8_u8, 0..=NOW);
-    let held = held.prop_map(|(pool, user, claim, since)| HeldS {
+    let held = held.prop_map(|(pool, user, assignment, since)| HeldS {
         pool,
         user,
-        claim,
+        assignment,
         since,
     });
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
@@ -36,14 +38,14 @@ fn any_vm(uid: u8) -> impl Strategy<Value = super::world::VmS> {
     })
 }
 
-fn any_claim(uid: u8) -> impl Strategy<Value = ClaimS> {
+fn any_assignment(uid: u8) -> impl Strategy<Value = AssignmentS> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (flags, 0..=NOW, 0..=VMS as u8, 0..14_u8).prop_map(move |(flags, created, vm, used)| {
         let (exists, bound, adopted) = flags;
         if !exists {
-            return ClaimS::default();
+            return AssignmentS::default();
         }
-        ClaimS {
+        AssignmentS {
             uid,
             version: 1,
             created,
@@ -78,11 +80,19 @@ fn any_rules() -> impl Strategy<Value = [PoolRules; POOLS]> {
 
 fn any_facts() -> impl Strategy<Value = (Objects, [PoolRules; POOLS])> {
     let vms = (any_vm(1), any_vm(2), any_vm(3));
-    let claims = (any_claim(4), any_claim(5), any_claim(6), any_claim(7));
-    (vms, claims, any_rules(), any::<bool>()).prop_map(|(vms, claims, rules, second)| {
+    let assignments = (
+        any_assignment(4),
+        any_assignment(5),
+        any_assignment(6),
+        any_assignment(7),
+    );
+    (vms, assignments, any_rules(), any::<bool>()).prop_map(|(vms, assignments, rules, second)| {
         let objects = Objects {
             vms: [vms.0, vms.1, vms.2],
-            claims: [[claims.0, claims.1], [claims.2, claims.3]],
+            assignments: [
+                [assignments.0, assignments.1],
+                [assignments.2, assignments.3],
+            ],
             pools: [true, second],
         };
         (objects, rules)
@@ -114,7 +124,7 @@ fn has_ended(objects: &Objects, rules: &[PoolRules; POOLS], vm: usize, now: u8) 
     } else {
         0
     };
-    let used = objects.claims[pool][user].used.max(since).max(changed);
+    let used = objects.assignments[pool][user].used.max(since).max(changed);
     !state.connected && used + rules[pool].retention <= now
 }
 
@@ -126,10 +136,10 @@ proptest! {
         let facts = objects.facts(0, &rules, NOW);
         let mut turned = facts.clone();
         turned.vms.rotate_left(turn % facts.vms.len());
-        if !turned.claims.is_empty() {
-            let turn = turn % turned.claims.len();
-            turned.claims.rotate_left(turn);
-            turned.claims.reverse();
+        if !turned.assignments.is_empty() {
+            let turn = turn % turned.assignments.len();
+            turned.assignments.rotate_left(turn);
+            turned.assignments.reverse();
         }
         prop_assert_eq!(decide(&facts), decide(&turned));
     }
@@ -142,8 +152,8 @@ proptest! {
                 let vm = match &action {
                     Action::Assign { vm, .. } | Action::Free { vm, .. } => vm,
                     Action::Change { vm, spec: SpecChange::Restart(_) | SpecChange::Stop, .. } => vm,
-                    Action::Delete { claim, .. } => {
-                        let (of, user) = claim_index(&claim.name);
+                    Action::Delete { assignment, .. } => {
+                        let (of, user) = assignment_index(&assignment.name);
                         let has_vm = (0..VMS).any(|vm| objects.holds(of, user, vm));
                         prop_assert!(!has_vm, "{action:?} ends a holding");
                         continue;
@@ -151,7 +161,7 @@ proptest! {
                     _ => continue,
                 };
                 let at = index(&vm.name);
-                let keeps = matches!(&action, Action::Assign { held, .. } if vm_of(&facts, &vm.name).held.as_ref().is_some_and(|it| it.claim == held.claim));
+                let keeps = matches!(&action, Action::Assign { held, .. } if vm_of(&facts, &vm.name).held.as_ref().is_some_and(|it| it.assignment == held.assignment));
                 let ended = has_ended(&objects, &rules, at, NOW);
                 prop_assert!(keeps || ended || !is_held(&objects, at), "{action:?}");
             }
@@ -164,17 +174,17 @@ proptest! {
         objects.pools = [true, false];
         objects.vms[1].uid = 0;
         objects.vms[2].uid = 0;
-        objects.claims = Default::default();
-        let held = HeldS { pool: 0, user: 0, claim: 4, since: 1 };
+        objects.assignments = Default::default();
+        let held = HeldS { pool: 0, user: 0, assignment: 4, since: 1 };
         objects.vms[0] = super::world::VmS { held: Some(held), connected: false, restarting: false, changed: 3, needs_restart: false, ..objects.vms[0] };
-        objects.claims[0][0] = ClaimS { uid: 4, version: 1, vm: 1, vm_uid: 1, bound: true, used: 3, ..ClaimS::default() };
-        objects.claims[0][1] = ClaimS { uid: 5, version: 1, created: 2, ..ClaimS::default() };
+        objects.assignments[0][0] = AssignmentS { uid: 4, version: 1, vm: 1, vm_uid: 1, bound: true, used: 3, ..AssignmentS::default() };
+        objects.assignments[0][1] = AssignmentS { uid: 5, version: 1, created: 2, ..AssignmentS::default() };
         let end = 3 + rules[0].retention;
         let now = if early { end - 1 } else { end };
         let facts = objects.facts(0, &rules, now);
         let decision = decide(&facts);
         let takes = |action: &Action| match action {
-            Action::Report { claim, status, .. } => claim.name == "pool0-user1" && status.vm.is_some(),
+            Action::Report { assignment, status, .. } => assignment.name == "pool0-user1" && status.vm.is_some(),
             Action::Change { why, .. } | Action::Free { why, .. } => matches!(why, Why::Reclaimed | Why::Expired),
             _ => false,
         };
@@ -191,14 +201,14 @@ proptest! {
         for pool in 0..POOLS {
             let facts = objects.facts(pool, &rules, NOW);
             for action in decide(&facts).actions {
-                let Action::Report { claim, status, .. } = action else { continue };
-                let (of, user) = claim_index(&claim.name);
-                let present = objects.claims[of][user];
+                let Action::Report { assignment, status, .. } = action else { continue };
+                let (of, user) = assignment_index(&assignment.name);
+                let present = objects.assignments[of][user];
                 let Some(used) = status.last_used.map(|time| time.0) else {
                     prop_assert!(!present.bound || status.vm.is_none());
                     continue;
                 };
-                let before = facts.claims.iter().find(|known| known.id == claim).and_then(|known| known.status.last_used.clone());
+                let before = facts.assignments.iter().find(|known| known.id == assignment).and_then(|known| known.status.last_used.clone());
                 prop_assert!(before.as_ref().is_none_or(|before| before.0 <= used));
                 prop_assert!(used <= facts.now || before.is_some_and(|before| before.0 == used));
             }
@@ -240,10 +250,10 @@ proptest! {
             facts.pool.login = login;
             for action in decide(&facts).actions {
                 let Action::Assign { vm, held } = action else { continue };
-                let mut claims = facts.claims.iter();
-                let claim = claims.find(|claim| Some(&claim.id.uid) == held.claim.as_ref()).unwrap();
-                prop_assert!(claim.names(vm_of(&facts, &vm.name)));
-                prop_assert_eq!((&claim.user, &claim.pool, login), (&held.user, &held.pool, held.login));
+                let mut assignments = facts.assignments.iter();
+                let assignment = assignments.find(|assignment| Some(&assignment.id.uid) == held.assignment.as_ref()).unwrap();
+                prop_assert!(assignment.names(vm_of(&facts, &vm.name)));
+                prop_assert_eq!((&assignment.user, &assignment.pool, login), (&held.user, &held.pool, held.login));
             }
         }
     }
@@ -252,17 +262,17 @@ proptest! {
     fn older_assignment_gets_a_vm_first((objects, rules) in any_facts()) {
         let facts = objects.facts(0, &rules, NOW);
         let actions = decide(&facts).actions;
-        let reserved = |claim: &vm_operator::controllers::pool::facts::Claim| actions.iter().any(|action| {
-            matches!(action, Action::Report { claim: id, status, .. } if *id == claim.id && status.vm.is_some())
+        let reserved = |assignment: &vm_operator::controllers::pool::facts::AssignmentFacts| actions.iter().any(|action| {
+            matches!(action, Action::Report { assignment: id, status, .. } if *id == assignment.id && status.vm.is_some())
         });
-        let has_vm = |claim: &vm_operator::controllers::pool::facts::Claim| facts.vms.iter().any(|vm| {
-            let by_java = vm.held.as_ref().is_some_and(|held| held.claim.is_none() && held.user == claim.user);
-            by_java || claim.is_named_by(vm)
+        let has_vm = |assignment: &vm_operator::controllers::pool::facts::AssignmentFacts| facts.vms.iter().any(|vm| {
+            let by_java = vm.held.as_ref().is_some_and(|held| held.assignment.is_none() && held.user == assignment.user);
+            by_java || assignment.is_named_by(vm)
         });
         let mut waits = false;
-        for claim in facts.queue().into_iter().filter(|claim| claim.status.vm.is_none() && !has_vm(claim)) {
-            let gets = reserved(claim);
-            prop_assert!(!(waits && gets), "{} overtakes", claim.user);
+        for assignment in facts.queue().into_iter().filter(|assignment| assignment.status.vm.is_none() && !has_vm(assignment)) {
+            let gets = reserved(assignment);
+            prop_assert!(!(waits && gets), "{} overtakes", assignment.user);
             waits |= !gets;
         }
     }
@@ -273,7 +283,7 @@ proptest! {
         for action in decide(&objects.facts(0, &rules, NOW)).actions {
             let name = match action {
                 Action::Assign { vm, .. } | Action::Change { vm, .. } | Action::Free { vm, .. } => vm.name,
-                Action::Report { claim, .. } | Action::Delete { claim, .. } | Action::Own { claim } => claim.name,
+                Action::Report { assignment, .. } | Action::Delete { assignment, .. } | Action::Own { assignment } => assignment.name,
                 Action::Create { user } => user,
             };
             prop_assert!(names.insert(name.clone()), "{name}");

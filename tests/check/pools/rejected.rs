@@ -66,10 +66,10 @@ async fn pool(server: &Server) -> Arc<VmPool> {
     Arc::new(pools.get("p").await.unwrap())
 }
 
-async fn claim(server: &Server) -> Value {
+async fn assignment(server: &Server) -> Value {
     let api = components::api(&server.client(NAMESPACE), "VmAssignment", Some(NAMESPACE));
-    let claim = api.get(&names::assignment("p", "anna")).await.unwrap();
-    serde_json::to_value(claim).unwrap()
+    let assignment = api.get(&names::assignment("p", "anna")).await.unwrap();
+    serde_json::to_value(assignment).unwrap()
 }
 
 async fn reconcile_once(server: &Server, ctx: &PoolController) -> String {
@@ -94,12 +94,12 @@ async fn rejected_write_does_not_delay_other_users_and_its_message_changes_once_
         error.contains("VirtualMachine rejected: denied by request"),
         "{error}"
     );
-    let claim = claim(&server).await;
+    let assignment = assignment(&server).await;
     assert_eq!(
-        claim["status"]["conditions"][0]["reason"], "Assigned",
-        "{claim:#}"
+        assignment["status"]["conditions"][0]["reason"], "Assigned",
+        "{assignment:#}"
     );
-    assert_eq!(claim["status"]["vm"]["name"], "accepted");
+    assert_eq!(assignment["status"]["vm"]["name"], "accepted");
 
     let message = async || {
         let status = pool(&server).await.status.clone().unwrap();
@@ -133,12 +133,14 @@ async fn assignment_with_another_controller_as_its_owner_gets_a_vm() {
     ctx.stores_ready().await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     reconcile(pool(&server).await, &ctx).await.unwrap();
-    let claim = claim(&server).await;
+    let assignment = assignment(&server).await;
     assert_eq!(
-        claim["status"]["conditions"][0]["reason"], "Assigned",
-        "{claim:#}"
+        assignment["status"]["conditions"][0]["reason"], "Assigned",
+        "{assignment:#}"
     );
-    let owners = claim["metadata"]["ownerReferences"].as_array().unwrap();
+    let owners = assignment["metadata"]["ownerReferences"]
+        .as_array()
+        .unwrap();
     let controllers = owners.iter().filter(|owner| owner["controller"] == true);
     assert_eq!((owners.len(), controllers.count()), (2, 1), "{owners:#?}");
 }
@@ -162,7 +164,7 @@ async fn pool_that_cannot_be_decoded_affects_no_other_pool() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     reconcile(pool(&server).await, &ctx).await.unwrap();
     assert_eq!(
-        claim(&server).await["status"]["conditions"][0]["reason"],
+        assignment(&server).await["status"]["conditions"][0]["reason"],
         "Assigned"
     );
 }

@@ -1,6 +1,6 @@
 //! Users who wait: the restarts that they wait for, the limit, and the causes that the pool reports.
 
-use super::world::{ClaimS, HeldS, Objects, VmS};
+use super::world::{AssignmentS, HeldS, Objects, VmS};
 use super::{FIRST, SECOND};
 use vm_operator::api::VmPool;
 use vm_operator::api::pool::{OnRelease, VmPoolStatus};
@@ -24,25 +24,25 @@ fn facts(first: VmS) -> Facts {
         held: Some(HeldS {
             pool: 0,
             user: 1,
-            claim: 5,
+            assignment: 5,
             since: 1,
         }),
         ..VmS::default()
     };
-    objects.claims[0][0] = ClaimS {
+    objects.assignments[0][0] = AssignmentS {
         uid: 4,
         version: 1,
         created: 2,
-        ..ClaimS::default()
+        ..AssignmentS::default()
     };
-    objects.claims[0][1] = ClaimS {
+    objects.assignments[0][1] = AssignmentS {
         uid: 5,
         version: 1,
         vm: 2,
         vm_uid: 2,
         bound: true,
         used: 1,
-        ..ClaimS::default()
+        ..AssignmentS::default()
     };
     let rules = super::world::PoolRules {
         retention: 1,

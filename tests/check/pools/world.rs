@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use vm_operator::api::pool::{AssignedVm, OnExpiry, OnRelease, Retention, VmAssignmentStatus};
 use vm_operator::controllers::pool::action::{Action, Check, SpecChange};
-use vm_operator::controllers::pool::facts::{Claim, Facts, Held, Pool, Rules, Vm};
+use vm_operator::controllers::pool::facts::{AssignmentFacts, Facts, Held, Pool, Rules, Vm};
 use vm_operator::k8s::live::Version;
 
 pub const VMS: usize = 3;
@@ -24,7 +24,7 @@ pub struct VmS {
     pub restarting: bool,
     /// Whether a restart is needed and has not been requested.
     pub needs_restart: bool,
-    /// UID and pool of the claim with the session in the memory of the guest.
+    /// UID and pool of the assignment with the session in the memory of the guest.
     pub session: (u8, u8),
 }
 
@@ -33,12 +33,12 @@ pub struct HeldS {
     pub pool: u8,
     pub user: u8,
     /// 0 for the Java VM-Operator.
-    pub claim: u8,
+    pub assignment: u8,
     pub since: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ClaimS {
+pub struct AssignmentS {
     pub uid: u8,
     pub version: u8,
     pub created: u8,
@@ -54,7 +54,7 @@ pub struct ClaimS {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Objects {
     pub vms: [VmS; VMS],
-    pub claims: [[ClaimS; USERS]; POOLS],
+    pub assignments: [[AssignmentS; USERS]; POOLS],
     pub pools: [bool; POOLS],
 }
 
@@ -88,8 +88,8 @@ pub fn index(name: &str) -> usize {
     name[name.len() - 1..].parse().unwrap()
 }
 
-/// Pool and user of a claim by its name in this model.
-pub fn claim_index(name: &str) -> (usize, usize) {
+/// Pool and user of an assignment by its name in this model.
+pub fn assignment_index(name: &str) -> (usize, usize) {
     let (pool, user) = name.split_once('-').unwrap();
     (index(pool), index(user))
 }
@@ -144,7 +144,7 @@ impl Objects {
             },
             rules: all_rules.collect(),
             vms: vms.map(|vm| self.vm(vm, rules[pool].members[vm])).collect(),
-            claims: self.claims(),
+            assignments: self.assignments(),
             now: at(now),
         }
     }
@@ -167,7 +167,7 @@ impl Objects {
             held: vm.held.map(|held| Held {
                 pool: format!("pool{}", held.pool),
                 user: user_name(held.user.into()),
-                claim: (held.claim > 0).then(|| held.claim.to_string()),
+                assignment: (held.assignment > 0).then(|| held.assignment.to_string()),
                 since: Some(at(held.since)),
                 login: false,
             }),
@@ -175,15 +175,15 @@ impl Objects {
         }
     }
 
-    fn claims(&self) -> Vec<Claim> {
-        let mut claims = Vec::new();
-        for (pool, of_pool) in self.claims.iter().enumerate() {
-            for (user, claim) in of_pool.iter().enumerate().filter(|(_, it)| it.uid > 0) {
-                let vm = claim.vm.checked_sub(1).map(|vm| AssignedVm {
+    fn assignments(&self) -> Vec<AssignmentFacts> {
+        let mut assignments = Vec::new();
+        for (pool, of_pool) in self.assignments.iter().enumerate() {
+            for (user, assignment) in of_pool.iter().enumerate().filter(|(_, it)| it.uid > 0) {
+                let vm = assignment.vm.checked_sub(1).map(|vm| AssignedVm {
                     name: vm_name(vm.into()),
-                    uid: claim.vm_uid.to_string(),
+                    uid: assignment.vm_uid.to_string(),
                 });
-                let status = if claim.bound { "True" } else { "False" };
+                let status = if assignment.bound { "True" } else { "False" };
                 let condition = Condition {
                     type_: "Bound".to_owned(),
                     status: status.to_owned(),
@@ -192,42 +192,46 @@ impl Objects {
                     observed_generation: None,
                     last_transition_time: Time(at(0)),
                 };
-                claims.push(Claim {
-                    id: id(format!("pool{pool}-user{user}"), claim.uid, claim.version),
+                assignments.push(AssignmentFacts {
+                    id: id(
+                        format!("pool{pool}-user{user}"),
+                        assignment.uid,
+                        assignment.version,
+                    ),
                     pool: format!("pool{pool}"),
                     user: user_name(user),
-                    created: at(claim.created),
+                    created: at(assignment.created),
                     is_ending: false,
                     is_named_well: true,
                     has_owner: true,
-                    is_adopted: claim.adopted,
-                    is_bound: claim.bound,
+                    is_adopted: assignment.adopted,
+                    is_bound: assignment.bound,
                     status: VmAssignmentStatus {
                         vm,
-                        last_used: (claim.used > 0).then(|| Time(at(claim.used))),
+                        last_used: (assignment.used > 0).then(|| Time(at(assignment.used))),
                         expires: None,
                         conditions: vec![condition],
                     },
                 });
             }
         }
-        claims
+        assignments
     }
 
-    /// Whether the user of the claim has the VM.
+    /// Whether the user of the assignment has the VM.
     pub fn holds(&self, pool: usize, user: usize, vm: usize) -> bool {
-        let (claim, vm_state) = (&self.claims[pool][user], &self.vms[vm]);
+        let (assignment, vm_state) = (&self.assignments[pool][user], &self.vms[vm]);
         let named = HeldS {
             pool: pool as u8,
             user: user as u8,
-            claim: claim.uid,
+            assignment: assignment.uid,
             since: 0,
         };
-        claim.uid > 0
+        assignment.uid > 0
             && vm_state.uid > 0
-            && claim.bound
-            && usize::from(claim.vm) == vm + 1
-            && claim.vm_uid == vm_state.uid
+            && assignment.bound
+            && usize::from(assignment.vm) == vm + 1
+            && assignment.vm_uid == vm_state.uid
             && vm_state.held.map(|held| HeldS { since: 0, ..held }) == Some(named)
     }
 
@@ -248,17 +252,17 @@ impl Objects {
 
     /// Whether the API server confirms the check.
     pub fn confirms(&self, check: &Check) -> bool {
-        let claim = |name: &str| {
+        let assignment = |name: &str| {
             // The decision names assignments by their hash.
-            let (pool, user) = find_claim(name);
-            self.claims[pool][user]
+            let (pool, user) = find_assignment(name);
+            self.assignments[pool][user]
         };
         match check {
             Check::None => true,
-            Check::ClaimGone { name, uid } => claim(name).uid.to_string() != *uid,
-            Check::ClaimIs(version) => {
-                let (pool, user) = claim_index(&version.name);
-                let found = self.claims[pool][user];
+            Check::AssignmentGone { name, uid } => assignment(name).uid.to_string() != *uid,
+            Check::AssignmentIs(version) => {
+                let (pool, user) = assignment_index(&version.name);
+                let found = self.assignments[pool][user];
                 found.uid.to_string() == version.uid && version.version == "1"
             }
             Check::VmGone { name, uid } => self.vms[index(name)].uid.to_string() != *uid,
@@ -269,32 +273,37 @@ impl Objects {
         }
     }
 
-    /// Carries out a write with a precondition that is met. `next_uid` is the UID of a new claim.
+    /// Carries out a write with a precondition that is met. `next_uid` is the UID of a new assignment.
     pub fn write(&mut self, action: &Action, pool: usize, now: u8, next_uid: u8) {
         match action {
             Action::Create { user } => {
-                let claim = &mut self.claims[pool][index(user)];
-                if claim.uid == 0 {
-                    *claim = ClaimS {
+                let assignment = &mut self.assignments[pool][index(user)];
+                if assignment.uid == 0 {
+                    *assignment = AssignmentS {
                         uid: next_uid,
                         version: 1,
                         created: now,
                         adopted: true,
-                        ..ClaimS::default()
+                        ..AssignmentS::default()
                     };
                 }
             }
             Action::Own { .. } => {}
-            Action::Report { claim, status, .. } => {
-                let (pool, user) = claim_index(&claim.name);
-                self.claims[pool][user] = reported(self.claims[pool][user], status);
+            Action::Report {
+                assignment, status, ..
+            } => {
+                let (pool, user) = assignment_index(&assignment.name);
+                self.assignments[pool][user] = reported(self.assignments[pool][user], status);
             }
             Action::Assign { vm, held } => {
                 self.vms[index(&vm.name)].needs_restart = false;
                 self.vms[index(&vm.name)].held = Some(HeldS {
                     pool: index(&held.pool) as u8,
                     user: index(&held.user) as u8,
-                    claim: held.claim.as_ref().map_or(0, |uid| uid.parse().unwrap()),
+                    assignment: held
+                        .assignment
+                        .as_ref()
+                        .map_or(0, |uid| uid.parse().unwrap()),
                     since: held.since.map_or(0, tick),
                 });
             }
@@ -314,27 +323,27 @@ impl Objects {
                 vm.held = None;
                 vm.needs_restart = restart.is_some();
             }
-            Action::Delete { claim, .. } => {
-                let (pool, user) = claim_index(&claim.name);
-                self.claims[pool][user] = ClaimS::default();
+            Action::Delete { assignment, .. } => {
+                let (pool, user) = assignment_index(&assignment.name);
+                self.assignments[pool][user] = AssignmentS::default();
             }
         }
     }
 }
 
-/// The claim with that status.
-pub fn reported(claim: ClaimS, status: &VmAssignmentStatus) -> ClaimS {
-    ClaimS {
+/// The assignment with that status.
+pub fn reported(assignment: AssignmentS, status: &VmAssignmentStatus) -> AssignmentS {
+    AssignmentS {
         vm: status.vm.as_ref().map_or(0, |vm| index(&vm.name) as u8 + 1),
         vm_uid: status.vm.as_ref().map_or(0, |vm| vm.uid.parse().unwrap()),
         bound: status.conditions[0].status == "True",
         used: status.last_used.as_ref().map_or(0, |time| tick(time.0)),
-        ..claim
+        ..assignment
     }
 }
 
 /// Pool and user of an assignment with that name.
-pub fn find_claim(name: &str) -> (usize, usize) {
+pub fn find_assignment(name: &str) -> (usize, usize) {
     use vm_operator::api::pool::names::assignment;
     let all = (0..POOLS).flat_map(|pool| (0..USERS).map(move |user| (pool, user)));
     let mut same =

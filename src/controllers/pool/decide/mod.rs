@@ -21,7 +21,7 @@ pub mod status;
 pub use release::restart;
 
 use crate::controllers::pool::action::{Action, Check, Decision, SpecChange, Why};
-use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+use crate::controllers::pool::facts::{AssignmentFacts, Facts, Held, Vm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use queue::Candidates;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ const PREWARM_STARTS: usize = 5;
 pub fn decide(facts: &Facts) -> Decision {
     let mut actions = Actions::default();
     let queue = facts.queue();
-    let has_demand = queue.iter().any(|claim| claim.is_waiting());
+    let has_demand = queue.iter().any(|assignment| assignment.is_waiting());
     for vm in facts.vms_by_name() {
         actions.extend(release::end(facts, vm, has_demand));
         actions.extend(release::restart(vm));
@@ -45,10 +45,10 @@ pub fn decide(facts: &Facts) -> Decision {
     actions.extend(adopt(facts, &queue));
     let mut candidates = Candidates::new(facts);
     let mut position = 0;
-    for claim in queue {
-        let step = match actions.of_claim(facts, claim) {
+    for assignment in queue {
+        let step = match actions.of_assignment(facts, assignment) {
             Step::Done(action) => action,
-            Step::NeedsVm => actions.wait(facts, claim, &mut candidates, &mut position),
+            Step::NeedsVm => actions.wait(facts, assignment, &mut candidates, &mut position),
         };
         actions.extend(step);
     }
@@ -63,15 +63,15 @@ pub fn decide(facts: &Facts) -> Decision {
 }
 
 /// Creates the assignments of users that have a VM from the Java VM-Operator.
-fn adopt(facts: &Facts, queue: &[&Claim]) -> Vec<Action> {
+fn adopt(facts: &Facts, queue: &[&AssignmentFacts]) -> Vec<Action> {
     let held = facts.vms.iter().filter(|vm| !vm.is_ending);
     let by_java = held.filter_map(|vm| vm.held.as_ref()).filter(|held| {
-        held.claim.is_none() && held.pool == facts.pool.id.name && !held.user.is_empty()
+        held.assignment.is_none() && held.pool == facts.pool.id.name && !held.user.is_empty()
     });
-    let has_claim = |user: &str| queue.iter().any(|claim| claim.user == user);
+    let has_assignment = |user: &str| queue.iter().any(|assignment| assignment.user == user);
     let users: BTreeSet<&String> = by_java
         .map(|held| &held.user)
-        .filter(|user| !has_claim(user) && !facts.pool.is_ending)
+        .filter(|user| !has_assignment(user) && !facts.pool.is_ending)
         .collect();
     users
         .into_iter()
@@ -110,43 +110,49 @@ impl Actions {
     }
 
     /// The next step of an assignment.
-    fn of_claim(&self, facts: &Facts, claim: &Claim) -> Step {
+    fn of_assignment(&self, facts: &Facts, assignment: &AssignmentFacts) -> Step {
         if facts.pool.is_ending {
-            return Step::Done(Some(release::delete(claim, Why::PoolDeleted, Check::None)));
+            return Step::Done(Some(release::delete(
+                assignment,
+                Why::PoolDeleted,
+                Check::None,
+            )));
         }
-        if !claim.is_named_well {
-            return Step::Done(status::name_mismatch(facts, claim));
+        if !assignment.is_named_well {
+            return Step::Done(status::name_mismatch(facts, assignment));
         }
-        if !claim.has_owner {
-            let claim = claim.id.clone();
-            return Step::Done(Some(Action::Own { claim }));
+        if !assignment.has_owner {
+            let assignment = assignment.id.clone();
+            return Step::Done(Some(Action::Own { assignment }));
         }
-        let Some(named) = &claim.status.vm else {
+        let Some(named) = &assignment.status.vm else {
             return Step::NeedsVm;
         };
-        let vm = facts.vms.iter().find(|vm| claim.names(vm));
+        let vm = facts.vms.iter().find(|vm| assignment.names(vm));
         match vm.filter(|vm| !vm.is_ending) {
-            None if claim.is_bound => {
+            None if assignment.is_bound => {
                 let (name, uid) = (named.name.clone(), named.uid.clone());
                 let check = Check::VmGone { name, uid };
-                Step::Done(Some(release::delete(claim, Why::VmDeleted, check)))
+                Step::Done(Some(release::delete(assignment, Why::VmDeleted, check)))
             }
             None => Step::NeedsVm,
-            Some(vm) if claim.is_named_by(vm) && claim.is_bound => {
-                Step::Done(status::used(facts, claim, vm).or_else(|| relogin(facts, vm)))
+            Some(vm) if assignment.is_named_by(vm) && assignment.is_bound => {
+                Step::Done(status::used(facts, assignment, vm).or_else(|| relogin(facts, vm)))
             }
-            Some(vm) if claim.is_named_by(vm) => Step::Done(Some(bind(facts, claim, vm))),
-            Some(vm) if claim.is_bound => {
+            Some(vm) if assignment.is_named_by(vm) => Step::Done(Some(bind(facts, assignment, vm))),
+            Some(vm) if assignment.is_bound => {
                 let why = if vm.held.is_some() {
                     Why::Reclaimed
                 } else {
                     Why::Expired
                 };
                 let check = Check::VmIs(vm.id.clone());
-                Step::Done(Some(release::delete(claim, why, check)))
+                Step::Done(Some(release::delete(assignment, why, check)))
             }
-            Some(vm) if queue::is_adoptable(facts, vm, claim) || queue::is_usable(facts, vm) => {
-                Step::Done(Some(assign(facts, claim, vm)))
+            Some(vm)
+                if queue::is_adoptable(facts, vm, assignment) || queue::is_usable(facts, vm) =>
+            {
+                Step::Done(Some(assign(facts, assignment, vm)))
             }
             Some(_) => Step::NeedsVm,
         }
@@ -156,21 +162,21 @@ impl Actions {
     fn wait(
         &self,
         facts: &Facts,
-        claim: &Claim,
+        assignment: &AssignmentFacts,
         candidates: &mut Candidates<'_>,
         position: &mut usize,
     ) -> Option<Action> {
-        let adopted = queue::adoptable(facts, claim);
+        let adopted = queue::adoptable(facts, assignment);
         if let Some(vm) = adopted.or_else(|| candidates.next()) {
-            return Some(status::reserve(facts, claim, vm));
+            return Some(status::reserve(facts, assignment, vm));
         }
         let restarting = candidates.next_restarting(*position + 1);
-        if restarting.is_none() && facts.now.duration_since(claim.created) >= WAIT_MAX {
-            let check = Check::ClaimIs(claim.id.clone());
-            return Some(release::delete(claim, Why::WaitedTooLong, check));
+        if restarting.is_none() && facts.now.duration_since(assignment.created) >= WAIT_MAX {
+            let check = Check::AssignmentIs(assignment.id.clone());
+            return Some(release::delete(assignment, Why::WaitedTooLong, check));
         }
         *position += 1;
-        status::waiting(facts, claim, *position, restarting)
+        status::waiting(facts, assignment, *position, restarting)
     }
 
     /// Starts unassigned members until `spec.prewarm` of them run. A VM that restarts counts as running: otherwise one VM
@@ -209,15 +215,15 @@ impl Actions {
 }
 
 /// Gives the VM to the user of the assignment. An assignment by the Java VM-Operator keeps its time.
-fn assign(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+fn assign(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> Action {
     let adopted = vm
         .held
         .as_ref()
-        .filter(|_| queue::is_adoptable(facts, vm, claim));
+        .filter(|_| queue::is_adoptable(facts, vm, assignment));
     let held = Held {
-        pool: claim.pool.clone(),
-        user: claim.user.clone(),
-        claim: Some(claim.id.uid.clone()),
+        pool: assignment.pool.clone(),
+        user: assignment.user.clone(),
+        assignment: Some(assignment.id.uid.clone()),
         since: adopted.and_then(|held| held.since).or(Some(facts.now)),
         login: facts.pool.login,
     };
@@ -226,11 +232,11 @@ fn assign(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
 }
 
 /// Starts the VM, or reports that the user has it.
-fn bind(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
-    if !vm.wants_running && !claim.is_adopted {
+fn bind(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> Action {
+    if !vm.wants_running && !assignment.is_adopted {
         return start(vm, Why::Assigned);
     }
-    status::bound(facts, claim, vm)
+    status::bound(facts, assignment, vm)
 }
 
 fn start(vm: &Vm, why: Why) -> Action {
@@ -260,7 +266,7 @@ fn relogin(facts: &Facts, vm: &Vm) -> Option<Action> {
 fn deadline(facts: &Facts) -> Option<Timestamp> {
     let expiries = facts.vms.iter().filter_map(|vm| facts.expiry(vm));
     let queue = facts.queue().into_iter();
-    let waiting = queue.filter(|claim| claim.status.vm.is_none());
-    let ends = waiting.filter_map(|claim| claim.created.checked_add(WAIT_MAX).ok());
+    let waiting = queue.filter(|assignment| assignment.status.vm.is_none());
+    let ends = waiting.filter_map(|assignment| assignment.created.checked_add(WAIT_MAX).ok());
     expiries.chain(ends).filter(|time| *time > facts.now).min()
 }

@@ -1,7 +1,7 @@
 //! (pure) The VMs that waiting assignments can get, and those that `spec.prewarm` counts.
 
 use crate::api::pool::OnRelease;
-use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+use crate::controllers::pool::facts::{AssignmentFacts, Facts, Held, Vm};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
@@ -49,20 +49,20 @@ fn is_expired(facts: &Facts, vm: &Vm, restarts: bool) -> bool {
 }
 
 /// Whether the VM is already assigned to the user: by the Java VM-Operator, or for this assignment, if its status has lost the VM.
-pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, claim: &Claim) -> bool {
+pub(super) fn is_adoptable(facts: &Facts, vm: &Vm, assignment: &AssignmentFacts) -> bool {
     let by_java = |held: &Held| {
-        held.claim.is_none() && held.pool == facts.pool.id.name && held.user == claim.user
+        held.assignment.is_none() && held.pool == facts.pool.id.name && held.user == assignment.user
     };
-    claim.is_named_by(vm) || vm.held.as_ref().is_some_and(by_java)
+    assignment.is_named_by(vm) || vm.held.as_ref().is_some_and(by_java)
 }
 
 /// The VM that the user already has: the VM that names the assignment, else a VM with a connected console, else the VM
 /// that was used last.
-pub(super) fn adoptable<'a>(facts: &'a Facts, claim: &Claim) -> Option<&'a Vm> {
+pub(super) fn adoptable<'a>(facts: &'a Facts, assignment: &AssignmentFacts) -> Option<&'a Vm> {
     let vms = facts.vms.iter().filter(|vm| !vm.is_ending);
-    vms.filter(|vm| is_adoptable(facts, vm, claim))
+    vms.filter(|vm| is_adoptable(facts, vm, assignment))
         .max_by_key(|vm| {
-            let is_named = claim.is_named_by(vm);
+            let is_named = assignment.is_named_by(vm);
             let name = Reverse(&vm.id.name);
             (is_named, vm.is_connected, facts.last_use(vm), name)
         })

@@ -7,7 +7,7 @@
 use crate::api::pool::names;
 use crate::api::pool::{OnExpiry, OnRelease};
 use crate::controllers::pool::action::{Action, Check, SpecChange, Why};
-use crate::controllers::pool::facts::{Claim, Facts, Held, Vm};
+use crate::controllers::pool::facts::{AssignmentFacts, Facts, Held, Vm};
 
 /// The next step of the end of the VM's assignment, if it has to end. `has_demand` says whether users wait.
 pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
@@ -15,30 +15,34 @@ pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
     if held.pool != facts.pool.id.name {
         return None;
     }
-    let claims = facts.claims.iter();
-    let Some(uid) = &held.claim else {
+    let assignments = facts.assignments.iter();
+    let Some(uid) = &held.assignment else {
         // The user keeps another VM.
-        let mut own = claims.filter(|claim| claim.pool == held.pool && claim.user == held.user);
-        let other = own.find(|claim| claim.status.vm.is_some() && !claim.names(vm))?;
-        let check = Check::ClaimIs(other.id.clone());
+        let mut own = assignments
+            .filter(|assignment| assignment.pool == held.pool && assignment.user == held.user);
+        let other =
+            own.find(|assignment| assignment.status.vm.is_some() && !assignment.names(vm))?;
+        let check = Check::AssignmentIs(other.id.clone());
         return Some(release(facts, vm, held, Why::Duplicate, check, has_demand));
     };
-    let claim = claims.clone().find(|claim| claim.id.uid == *uid);
-    match claim.filter(|claim| !claim.is_ending) {
+    let assignment = assignments
+        .clone()
+        .find(|assignment| assignment.id.uid == *uid);
+    match assignment.filter(|assignment| !assignment.is_ending) {
         None => {
             let name = names::assignment(&held.pool, &held.user);
             let uid = uid.clone();
-            let check = Check::ClaimGone { name, uid };
+            let check = Check::AssignmentGone { name, uid };
             let why = Why::Released;
             Some(release(facts, vm, held, why, check, has_demand))
         }
         // The user has another VM, and never had this one. Only an assignment that is bound never changes its VM.
-        Some(claim) if claim.is_bound && !claim.names(vm) => Some(Action::Free {
+        Some(assignment) if assignment.is_bound && !assignment.names(vm) => Some(Action::Free {
             vm: vm.id.clone(),
             user: held.user.clone(),
             restart: None,
             why: Why::Duplicate,
-            check: Check::ClaimIs(claim.id.clone()),
+            check: Check::AssignmentIs(assignment.id.clone()),
         }),
         Some(_) if facts.own_rules().on_expiry == OnExpiry::Release && facts.is_expired(vm) => {
             expire(facts, vm, Why::Expired)
@@ -51,8 +55,8 @@ pub(super) fn end(facts: &Facts, vm: &Vm, has_demand: bool) -> Option<Action> {
 pub(super) fn expire(facts: &Facts, vm: &Vm, why: Why) -> Option<Action> {
     let held = vm.held.as_ref()?;
     // A console connection since then would have changed the assignment's last use.
-    let holder = facts.holder(vm).map(|claim| claim.id.clone());
-    let check = holder.map_or(Check::None, Check::ClaimIs);
+    let holder = facts.holder(vm).map(|assignment| assignment.id.clone());
+    let check = holder.map_or(Check::None, Check::AssignmentIs);
     Some(release(facts, vm, held, why, check, why == Why::Reclaimed))
 }
 
@@ -92,10 +96,10 @@ pub fn restart(vm: &Vm) -> Option<Action> {
 }
 
 /// Deletes the assignment.
-pub(super) fn delete(claim: &Claim, why: Why, check: Check) -> Action {
+pub(super) fn delete(assignment: &AssignmentFacts, why: Why, check: Check) -> Action {
     Action::Delete {
-        claim: claim.id.clone(),
-        user: claim.user.clone(),
+        assignment: assignment.id.clone(),
+        user: assignment.user.clone(),
         why,
         check,
     }

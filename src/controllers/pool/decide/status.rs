@@ -4,7 +4,7 @@ use crate::api::conditions::{DesiredCondition, Reason};
 use crate::api::pool::names;
 use crate::api::pool::{AssignedVm, BOUND, BoundReason, VmAssignmentStatus};
 use crate::controllers::pool::action::{Action, Change};
-use crate::controllers::pool::facts::{Claim, Facts, Vm};
+use crate::controllers::pool::facts::{AssignmentFacts, Facts, Vm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
@@ -12,10 +12,14 @@ use k8s_openapi::jiff::Timestamp;
 const POSITION_MAX: usize = 5;
 
 /// A write of the status, if it differs from the present one.
-fn report(claim: &Claim, status: VmAssignmentStatus, change: Option<Change>) -> Option<Action> {
-    (status != claim.status).then(|| Action::Report {
-        claim: claim.id.clone(),
-        user: claim.user.clone(),
+fn report(
+    assignment: &AssignmentFacts,
+    status: VmAssignmentStatus,
+    change: Option<Change>,
+) -> Option<Action> {
+    (status != assignment.status).then(|| Action::Report {
+        assignment: assignment.id.clone(),
+        user: assignment.user.clone(),
         status,
         change,
     })
@@ -24,7 +28,7 @@ fn report(claim: &Claim, status: VmAssignmentStatus, change: Option<Change>) -> 
 /// The condition `Bound`.
 fn bound_condition(
     facts: &Facts,
-    claim: &Claim,
+    assignment: &AssignmentFacts,
     is_true: bool,
     reason: BoundReason,
     message: String,
@@ -35,46 +39,46 @@ fn bound_condition(
         reason,
         message,
     };
-    vec![bound.at(&claim.status.conditions, None, facts.now)]
+    vec![bound.at(&assignment.status.conditions, None, facts.now)]
 }
 
 /// The status of an assignment without a VM.
 fn without_vm(
     facts: &Facts,
-    claim: &Claim,
+    assignment: &AssignmentFacts,
     reason: BoundReason,
     message: String,
 ) -> VmAssignmentStatus {
     VmAssignmentStatus {
-        conditions: bound_condition(facts, claim, false, reason, message),
+        conditions: bound_condition(facts, assignment, false, reason, message),
         ..VmAssignmentStatus::default()
     }
 }
 
 /// Reports an assignment with a name that does not belong to its pool and user.
-pub(super) fn name_mismatch(facts: &Facts, claim: &Claim) -> Option<Action> {
-    let name = names::assignment(&claim.pool, &claim.user);
+pub(super) fn name_mismatch(facts: &Facts, assignment: &AssignmentFacts) -> Option<Action> {
+    let name = names::assignment(&assignment.pool, &assignment.user);
     let message = format!(
         "the VmAssignment has the wrong name; for its pool and user, the name must be {name}. Delete the VmAssignment, \
             and create a new one: vm-operator assignment POOL USER | kubectl apply -f -"
     );
-    let status = without_vm(facts, claim, BoundReason::NameMismatch, message);
-    report(claim, status, None)
+    let status = without_vm(facts, assignment, BoundReason::NameMismatch, message);
+    report(assignment, status, None)
 }
 
 /// Reserves the VM.
-pub(super) fn reserve(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+pub(super) fn reserve(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> Action {
     let message = format!("VM {} is being assigned", vm.id.name);
     let status = VmAssignmentStatus {
         vm: Some(AssignedVm {
             name: vm.id.name.clone(),
             uid: vm.id.uid.clone(),
         }),
-        ..without_vm(facts, claim, BoundReason::Binding, message)
+        ..without_vm(facts, assignment, BoundReason::Binding, message)
     };
     Action::Report {
-        claim: claim.id.clone(),
-        user: claim.user.clone(),
+        assignment: assignment.id.clone(),
+        user: assignment.user.clone(),
         status,
         change: None,
     }
@@ -83,7 +87,7 @@ pub(super) fn reserve(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
 /// Reports that the assignment waits at that position of the queue, or for that restart.
 pub(super) fn waiting(
     facts: &Facts,
-    claim: &Claim,
+    assignment: &AssignmentFacts,
     position: usize,
     restarting: Option<&Vm>,
 ) -> Option<Action> {
@@ -101,42 +105,42 @@ pub(super) fn waiting(
             facts.pool.id.name
         ),
     };
-    let status = without_vm(facts, claim, BoundReason::Waiting, message);
-    let is_new = claim
+    let status = without_vm(facts, assignment, BoundReason::Waiting, message);
+    let is_new = assignment
         .status
         .conditions
         .iter()
         .all(|present| present.reason != BoundReason::Waiting.as_str());
-    report(claim, status, is_new.then_some(Change::Waiting))
+    report(assignment, status, is_new.then_some(Change::Waiting))
 }
 
 /// Reports that the user has the VM.
-pub(super) fn bound(facts: &Facts, claim: &Claim, vm: &Vm) -> Action {
+pub(super) fn bound(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> Action {
     Action::Report {
-        claim: claim.id.clone(),
-        user: claim.user.clone(),
-        status: status_of_bound(facts, claim, vm),
+        assignment: assignment.id.clone(),
+        user: assignment.user.clone(),
+        status: status_of_bound(facts, assignment, vm),
         change: Some(Change::Assigned),
     }
 }
 
 /// Reports the last use and the expiry of an assignment, if they have changed.
-pub(super) fn used(facts: &Facts, claim: &Claim, vm: &Vm) -> Option<Action> {
-    report(claim, status_of_bound(facts, claim, vm), None)
+pub(super) fn used(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> Option<Action> {
+    report(assignment, status_of_bound(facts, assignment, vm), None)
 }
 
-fn status_of_bound(facts: &Facts, claim: &Claim, vm: &Vm) -> VmAssignmentStatus {
+fn status_of_bound(facts: &Facts, assignment: &AssignmentFacts, vm: &Vm) -> VmAssignmentStatus {
     let seconds = |time: Timestamp| Timestamp::from_second(time.as_second()).unwrap_or(time);
     let mut message = format!("the user has VM {}", vm.id.name);
-    if facts.pool.login && !names::is_login_allowed(&claim.user) {
+    if facts.pool.login && !names::is_login_allowed(&assignment.user) {
         message += "; the desktop agent in the guest does not log the user in, because the user name is invalid. Replace the \
             VmAssignment by one with a valid user name: at most 64 letters, digits, dots, dashes, underscores and at signs. The \
             name must start with a letter, a digit or an underscore, and must not be root";
     }
     VmAssignmentStatus {
-        vm: claim.status.vm.clone(),
+        vm: assignment.status.vm.clone(),
         last_used: facts.last_use(vm).map(seconds).map(Time),
         expires: facts.expiry(vm).map(Time),
-        conditions: bound_condition(facts, claim, true, BoundReason::Assigned, message),
+        conditions: bound_condition(facts, assignment, true, BoundReason::Assigned, message),
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of controllers, users and accidents, and the search.
 
-use super::super::world::{ClaimS, POOLS, USERS, VMS};
+use super::super::world::{AssignmentS, POOLS, USERS, VMS};
 use super::{Budget, Controller, Explorer, Finding, Next, Pending, World, is_checked};
 use std::collections::HashSet;
 use vm_operator::controllers::pool::action::Action;
@@ -27,7 +27,7 @@ impl Explorer<'_> {
         };
         refresh("VMs", |known, objects| known.vms = objects.vms);
         refresh("assignments", |known, objects| {
-            known.claims = objects.claims
+            known.assignments = objects.assignments
         });
         refresh("pools", |known, objects| known.pools = objects.pools);
         let Some(pending) = world.controllers[at].pending else {
@@ -86,25 +86,29 @@ impl Explorer<'_> {
     fn steps_of_others(&mut self, world: &World, next: &mut Vec<Next>) {
         for pool in 0..POOLS {
             for user in 0..USERS {
-                let claim = world.objects.claims[pool][user];
-                if claim.uid == 0 && world.objects.pools[pool] && world.left.claims > 0 {
+                let assignment = world.objects.assignments[pool][user];
+                if assignment.uid == 0 && world.objects.pools[pool] && world.left.assignments > 0 {
                     let mut world = world.clone();
-                    world.left.claims -= 1;
-                    world.objects.claims[pool][user] = ClaimS {
+                    world.left.assignments -= 1;
+                    world.objects.assignments[pool][user] = AssignmentS {
                         uid: world.next_uid,
                         version: 1,
                         created: world.now,
-                        ..ClaimS::default()
+                        ..AssignmentS::default()
                     };
                     world.next_uid += 1;
                     self.outdate(&mut world, None, Some((pool, user)));
-                    next.push((format!("user{user} claims a VM of pool{pool}"), world, None));
+                    next.push((
+                        format!("user{user} asks for a VM of pool{pool}"),
+                        world,
+                        None,
+                    ));
                 }
                 let may_delete = world.left.deletions > 0 || !world.objects.pools[pool];
-                if claim.uid != 0 && may_delete {
+                if assignment.uid != 0 && may_delete {
                     let mut world = world.clone();
                     world.left.deletions -= u8::from(world.objects.pools[pool]);
-                    world.objects.claims[pool][user] = ClaimS::default();
+                    world.objects.assignments[pool][user] = AssignmentS::default();
                     self.outdate(&mut world, None, Some((pool, user)));
                     next.push((
                         format!("the assignment of user{user} in pool{pool} is deleted"),
@@ -234,11 +238,11 @@ impl Explorer<'_> {
         let holdings = objects.holdings();
         for pool in 0..POOLS {
             for user in 0..USERS {
-                let claim = objects.claims[pool][user];
+                let assignment = objects.assignments[pool][user];
                 let has_vm = holdings
                     .iter()
                     .any(|(of, holder, _)| (*of, *holder) == (pool, user));
-                if claim.bound && !has_vm {
+                if assignment.bound && !has_vm {
                     return Some("an assignment without its VM".to_owned());
                 }
                 let is_free = |vm: usize| {
@@ -247,7 +251,7 @@ impl Explorer<'_> {
                     // All retentions have ended.
                     is_member && !state.connected
                 };
-                if claim.uid > 0
+                if assignment.uid > 0
                     && !has_vm
                     && (0..VMS).any(is_free)
                     && holdings.len() < self.setting.vms
@@ -315,16 +319,20 @@ impl Explorer<'_> {
 fn brief(action: &Action) -> String {
     match action {
         Action::Create { user } => format!("create the assignment of {user}"),
-        Action::Own { claim } => format!("own {}", claim.name),
-        Action::Report { claim, status, .. } => format!(
+        Action::Own { assignment } => format!("own {}", assignment.name),
+        Action::Report {
+            assignment, status, ..
+        } => format!(
             "report {}: {:?}, bound {}",
-            claim.name,
+            assignment.name,
             status.vm.as_ref().map(|vm| &vm.name),
             status.conditions[0].status
         ),
         Action::Assign { vm, held } => format!("assign {} to {}", vm.name, held.user),
         Action::Change { vm, spec, .. } => format!("{spec:?} {}", vm.name),
         Action::Free { vm, why, .. } => format!("free {} ({})", vm.name, why.as_str()),
-        Action::Delete { claim, why, .. } => format!("delete {} ({})", claim.name, why.as_str()),
+        Action::Delete {
+            assignment, why, ..
+        } => format!("delete {} ({})", assignment.name, why.as_str()),
     }
 }

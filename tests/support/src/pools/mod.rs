@@ -63,29 +63,30 @@ fn start(layer: &Layer, namespace: &str, timings: &Timings) -> Started {
     }
 }
 
-fn bound(claim: &Value) -> bool {
-    claim["status"]["conditions"][0]["status"] == "True"
+fn bound(assignment: &Value) -> bool {
+    assignment["status"]["conditions"][0]["status"] == "True"
 }
 
 /// Each assignment has its VM, or waits as the scenario expects, and each assigned VM has its assignment.
 fn is_settled(cluster: &Cluster, namespace: &str) -> bool {
     let present = cluster.present(namespace);
     let of_kind = |kind: &'static str| present.iter().filter(move |((of, _), _)| *of == kind);
-    let is_pending =
-        |claim: &Value| !bound(claim) && claim["metadata"]["annotations"][WAITS].is_null();
+    let is_pending = |assignment: &Value| {
+        !bound(assignment) && assignment["metadata"]["annotations"][WAITS].is_null()
+    };
     let pools = of_kind("VmPool")
         .all(|(_, pool)| pool["status"]["observedGeneration"] == pool["metadata"]["generation"]);
-    let claims = of_kind("VmAssignment").all(|(_, claim)| !is_pending(claim));
-    let holds = |vm: &Value, claim: &Value| {
-        claim["status"]["vm"]["uid"] == vm["metadata"]["uid"]
-            && vm["status"]["assignment"]["uid"] == claim["metadata"]["uid"]
-            && bound(claim)
+    let assignments = of_kind("VmAssignment").all(|(_, assignment)| !is_pending(assignment));
+    let holds = |vm: &Value, assignment: &Value| {
+        assignment["status"]["vm"]["uid"] == vm["metadata"]["uid"]
+            && vm["status"]["assignment"]["uid"] == assignment["metadata"]["uid"]
+            && bound(assignment)
     };
     let is_known = |vm: &Value| {
         vm["status"]["assignment"]["user"].is_null()
-            || of_kind("VmAssignment").any(|(_, claim)| holds(vm, claim))
+            || of_kind("VmAssignment").any(|(_, assignment)| holds(vm, assignment))
     };
-    pools && claims && of_kind("VirtualMachine").all(|(_, vm)| is_known(vm))
+    pools && assignments && of_kind("VirtualMachine").all(|(_, vm)| is_known(vm))
 }
 
 /// Checks each revision: no VM changes from one user to another without the end of the retention, no assigned VM is started, and a VM
@@ -105,11 +106,11 @@ fn judge(run: &History) -> Vec<String> {
         let before = present.insert(key, entry.object.clone());
         if let Some(before) = before.filter(|_| entry.kind == "VirtualMachine") {
             let pool = present.get(&("VmPool", "pool".to_owned()));
-            let holder = present.values().find(|claim| {
-                claim["kind"] == "VmAssignment"
-                    && bound(claim)
-                    && claim["metadata"]["uid"] == before["status"]["assignment"]["uid"]
-                    && claim["status"]["vm"]["uid"] == before["metadata"]["uid"]
+            let holder = present.values().find(|assignment| {
+                assignment["kind"] == "VmAssignment"
+                    && bound(assignment)
+                    && assignment["metadata"]["uid"] == before["status"]["assignment"]["uid"]
+                    && assignment["status"]["vm"]["uid"] == before["metadata"]["uid"]
             });
             found.extend(change_of_vm(&before, &entry.object, holder, pool));
         }
@@ -159,15 +160,15 @@ fn two_users(present: &BTreeMap<(&str, String), Value>) -> Option<String> {
         .values()
         .filter(|object| object["kind"] == "VirtualMachine")
     {
-        let assignment = &vm["status"]["assignment"];
-        let is_held = present.values().any(|claim| {
-            claim["kind"] == "VmAssignment"
-                && bound(claim)
-                && claim["metadata"]["uid"] == assignment["uid"]
-                && claim["status"]["vm"]["uid"] == vm["metadata"]["uid"]
+        let held = &vm["status"]["assignment"];
+        let is_held = present.values().any(|assignment| {
+            assignment["kind"] == "VmAssignment"
+                && bound(assignment)
+                && assignment["metadata"]["uid"] == held["uid"]
+                && assignment["status"]["vm"]["uid"] == vm["metadata"]["uid"]
         });
-        if is_held && users.insert(assignment["user"].to_string(), ()).is_some() {
-            return Some(format!("{} has two VMs", assignment["user"]));
+        if is_held && users.insert(held["user"].to_string(), ()).is_some() {
+            return Some(format!("{} has two VMs", held["user"]));
         }
     }
     None

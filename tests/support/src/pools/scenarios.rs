@@ -48,19 +48,19 @@ async fn make_vm(run: &Run, name: &str, status: Value) {
     }
 }
 
-async fn make_claim(run: &Run, user: &str, waits: bool) {
+async fn make_assignment(run: &Run, user: &str, waits: bool) {
     let annotations = if waits {
         json!({WAITS: "true"})
     } else {
         json!({})
     };
-    let claim = json!({
+    let assignment = json!({
         "apiVersion": VERSION, "kind": "VmAssignment",
         "metadata": {"name": names::assignment("pool", user), "annotations": annotations},
         "spec": {"pool": "pool", "user": user},
     });
     run.cluster
-        .make(&run.namespace, "VmAssignment", claim)
+        .make(&run.namespace, "VmAssignment", assignment)
         .await;
 }
 
@@ -109,15 +109,15 @@ fn java_vms<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
 }
 
 fn anna<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    async { make_claim(run, "anna", false).await }.boxed()
+    async { make_assignment(run, "anna", false).await }.boxed()
 }
 
 fn berta<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    async { make_claim(run, "berta", false).await }.boxed()
+    async { make_assignment(run, "berta", false).await }.boxed()
 }
 
 fn berta_waits<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
-    async { make_claim(run, "berta", true).await }.boxed()
+    async { make_assignment(run, "berta", true).await }.boxed()
 }
 
 async fn delete(run: &Run, kind: &str, name: &str) {
