@@ -451,3 +451,27 @@ fn an_unpacked_disk_larger_than_its_volume_is_refused() {
     let (_, outcome, _) = import.import();
     assert_eq!(outcome["reason"], "TooLarge", "{outcome}");
 }
+
+#[test]
+fn an_image_that_does_not_fit_beside_its_file_is_refused_once() {
+    // The downloaded file has 6 MiB, and so has the data of the disk.
+    for mib in [4, 10] {
+        let mut import = Import::of(&content(), &[], |_| {});
+        let volume = SmallVolume::of(&import.fixture, "small", mib);
+        import.to = "/tmp/small/disk.img";
+        let (_, outcome, _) = import.import();
+        assert_eq!(outcome["reason"], "TooLarge", "{mib}: {outcome}");
+        let message = outcome["message"].as_str().unwrap();
+        assert!(message.contains("increase the size"), "{message}");
+        drop(volume);
+    }
+}
+
+#[test]
+fn a_redirect_to_an_address_of_the_pod_is_refused() {
+    let mut import = Import::of(&content(), &[], |_| {});
+    import.serve(|_| Reply::new(302, &[("Location", "http://127.0.0.1/")], Vec::new()));
+    let (_, outcome, _) = import.import();
+    assert_eq!(outcome["reason"], "AddressRefused", "{outcome}");
+    assert_eq!(import.web.requests().len(), 1);
+}

@@ -270,6 +270,8 @@ pub enum FetchReason {
     DiskNotEmpty,
     /// The disk is empty, although the VM has used it or an import has filled it.
     DataMissing,
+    /// The disk is empty, although its `dataSource` should have filled it.
+    DiskNotCloned,
     /// Another process uses the disk or the runner data; a retry can succeed.
     DiskInUse,
     /// Another process uses the disk that is copied.
@@ -314,6 +316,7 @@ impl FetchReason {
             | Self::AddressRefused
             | Self::DiskNotEmpty
             | Self::DataMissing
+            | Self::DiskNotCloned
             | Self::Unknown => false,
         }
     }
@@ -343,6 +346,7 @@ impl FetchReason {
             Self::DiskInUse => 37,
             Self::SourceInUse => 38,
             Self::SourceMissing => 39,
+            Self::DiskNotCloned => 40,
         }
     }
 }

@@ -57,6 +57,7 @@ pub const ANNOTATION_RESTART_REQUEST: &str = "vmoperator.jdrupes.org/restart-req
 pub const ANNOTATION_IMPORTS: &str = "vmoperator.jdrupes.org/imports";
 /// Annotation on a PVC, set by users: UID of this PVC. It allows an import to overwrite the contents of the block device, such as those of
 /// a deleted volume that the provisioner hands out again. A restored PVC has another UID, so its contents are safe.
+/// The operator removes the annotation after the import.
 pub const ANNOTATION_OVERWRITE: &str = "vmoperator.jdrupes.org/overwrite";
 /// Condition in the readiness gates of an import pod. No program sets it, so that no Service sends connections to the pod.
 pub const CONDITION_NEVER_READY: &str = "vmoperator.jdrupes.org/never-ready";

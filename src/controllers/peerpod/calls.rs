@@ -28,6 +28,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 /// The first and the longest pause after a failure of all calls to a provider.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// The longest pause that a provider can demand by `Retry-After`. A wrong header must not stop deletions for a day.
+const DEMANDED_PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Delay before the configuration is read again during a pause. A changed one ends the pause.
 const CONFIG_RECHECK: Duration = Duration::from_secs(2);
@@ -240,9 +242,10 @@ impl Pause {
     ) {
         let (first, longest) = PAUSES;
         let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-        let pause = demanded
-            .unwrap_or_else(|| first.saturating_mul(factor))
-            .clamp(first, longest);
+        let pause = match demanded {
+            Some(demanded) => demanded.clamp(first, DEMANDED_PAUSE_MAX),
+            None => first.saturating_mul(factor).min(longest),
+        };
         self.failures = self.failures.saturating_add(1);
         (self.until, self.config) = (Some(now + pause), Some(config.clone()));
     }
@@ -789,7 +792,7 @@ mod tests {
             pause.left(now + Duration::from_secs(60), &config("a")),
             None
         );
-        for (demanded, expected) in [(0, 5), (7, 7), (600, 60)] {
+        for (demanded, expected) in [(0, 5), (7, 7), (600, 600), (86_400, 900)] {
             pause.begin(now, &config("a"), Some(Duration::from_secs(demanded)));
             let expected = Some(Duration::from_secs(expected));
             assert_eq!(pause.left(now, &config("a")), expected);

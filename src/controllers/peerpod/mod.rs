@@ -235,8 +235,7 @@ impl PeerPodController {
         let state = virtual_machine::describe(id, owner, cluster_uid.await?, &self.cluster).await?;
         let is_developer_mode = match state {
             InstanceState::Ours { is_ending: false } => {
-                let data = self.read_config_map().await?;
-                AdaptorConfig::new(("", data), ("", BTreeMap::new())).is_developer_mode()
+                self.read_adaptor().await?.is_developer_mode()
             }
             _ => false,
         };

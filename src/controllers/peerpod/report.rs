@@ -134,15 +134,20 @@ pub(super) fn update_metrics(controller: &PeerPodController) {
         let Some(since) = &peerpod.metadata.deletion_timestamp else {
             continue;
         };
-        let reason = controller
-            .states
-            .with(&ObjectKey::of(&**peerpod), |state| state.reason);
-        let reason = reason.flatten();
+        let state = controller.states.with(&ObjectKey::of(&**peerpod), |state| {
+            (state.reason, state.free_since)
+        });
+        let (reason, free_since) = state.unwrap_or_default();
         *pending
             .entry(reason.map_or("InProgress", Into::into))
             .or_default() += 1;
         if reason != Some(PeerPodReason::WaitingForPod) {
-            oldest = oldest.max((controller.cluster.now)().duration_since(since.0).as_secs());
+            let age = (controller.cluster.now)().duration_since(since.0).as_secs();
+            // The PeerPod may have been deleted long before its pod.
+            let now = (controller.cluster.instant)();
+            let free = free_since.map(|it| now.saturating_duration_since(it).as_secs());
+            let free = free.and_then(|it| i64::try_from(it).ok());
+            oldest = oldest.max(free.map_or(age, |free| free.min(age)));
         }
     }
     controller.metrics.set_pending(&pending, oldest);

@@ -400,7 +400,9 @@ impl Reconciler for SipController {
 
     fn update_own_metrics(&self) {
         self.metrics.clear();
-        for cluster in self.clusters.reader().state() {
+        // The metrics of all replicas are added.
+        let clusters = self.clusters.reader().state().into_iter();
+        for cluster in clusters.filter(|_| self.cluster().leadership.leads()) {
             let Some(status) = &cluster.status else {
                 continue;
             };

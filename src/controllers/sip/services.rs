@@ -20,7 +20,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// The state of the services of a cluster.
@@ -40,7 +40,7 @@ impl SipController {
         let mut config_maps = desired.iter().filter_map(|it| it.config_map.as_ref());
         config_maps.any(|config_map| {
             let present = self.config_maps.get(&ObjectKey::of(config_map));
-            let data = present.and_then(|present| present.fields.get("data").cloned());
+            let data = present.and_then(|present| present.fields.read().remove("data"));
             data.is_none_or(|data| data != json!(config_map.data))
         })
     }
@@ -231,8 +231,9 @@ impl SipController {
         service: &ServiceObjects,
         deployment: &DeploymentView,
     ) -> Option<String> {
-        let status = |field: &str| number(deployment, "status", field);
-        let wanted = number(deployment, "spec", "replicas");
+        let fields = deployment.fields.read();
+        let status = |field: &str| number(&fields, "status", field);
+        let wanted = number(&fields, "spec", "replicas");
         let (updated, available) = (status("updatedReplicas"), status("availableReplicas"));
         let is_complete = is_observed(deployment)
             && updated == wanted
@@ -250,7 +251,7 @@ impl SipController {
         let cause = of_service
             .filter_map(|pod| not_running(pod))
             .next()
-            .or_else(|| not_created(deployment));
+            .or_else(|| not_created(&fields));
         let cause = cause.unwrap_or_else(|| {
             let old = status("replicas") - updated;
             format!(
@@ -282,8 +283,8 @@ fn not_running(pod: &PodView) -> Option<String> {
 }
 
 /// Why a Deployment cannot create its pods, for example because of a quota.
-fn not_created(deployment: &DeploymentView) -> Option<String> {
-    let conditions = deployment.fields.get("status")?.get("conditions")?;
+fn not_created(deployment: &Map<String, Value>) -> Option<String> {
+    let conditions = deployment.get("status")?.get("conditions")?;
     let mut conditions = conditions.as_array()?.iter();
     let failure = conditions.find(|it| {
         let text = |field| it.get(field).and_then(Value::as_str);
@@ -302,14 +303,14 @@ fn is_labelled_for(child: &impl Resource, cluster: &SIPCluster) -> bool {
 }
 
 /// A number in the object. Kubernetes leaves zeros out.
-fn number(deployment: &DeploymentView, part: &str, field: &str) -> i64 {
-    let number = deployment.fields.get(part).and_then(|it| it.get(field));
+fn number(object: &Map<String, Value>, part: &str, field: &str) -> i64 {
+    let number = object.get(part).and_then(|it| it.get(field));
     number.and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// Whether the controller of Deployments has read the last change.
 fn is_observed(deployment: &DeploymentView) -> bool {
-    let observed = number(deployment, "status", "observedGeneration");
+    let observed = number(&deployment.fields.read(), "status", "observedGeneration");
     deployment
         .metadata
         .generation
@@ -317,7 +318,8 @@ fn is_observed(deployment: &DeploymentView) -> bool {
 }
 
 fn endpoint(objects: &ServiceObjects, service: &ServiceView) -> Endpoint {
-    let ports = service.fields.get("spec").and_then(|it| it.get("ports"));
+    let fields = service.fields.read();
+    let ports = fields.get("spec").and_then(|it| it.get("ports"));
     let port = ports.and_then(|ports| ports.get(0)?.get("nodePort")?.as_i64());
     // Without permissions for the whole cluster, the addresses of nodes are unknown.
     let host = objects.cluster_ip.as_deref().unwrap_or("<node>");

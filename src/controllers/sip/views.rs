@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -84,7 +84,7 @@ impl Networks {
         let networks = match self {
             Self::Missing | Self::Malformed => {
                 return Err(
-                    "its value is not a YAML or JSON object with a list networks".to_owned(),
+                    "its key networkData, or else value, is not a YAML or JSON object with a list networks".to_owned(),
                 );
             }
             Self::Known(networks) => networks,
@@ -153,6 +153,32 @@ fn networks_in(bytes: &[u8]) -> Networks {
     })
 }
 
+/// All fields of an object except its metadata, as JSON. A tree would need a multiple of the memory.
+#[derive(Clone, Default)]
+pub struct Fields(Box<str>);
+
+impl Fields {
+    /// The fields as a tree.
+    #[must_use]
+    pub fn read(&self) -> Map<String, Value> {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Map::<String, Value>::deserialize(deserializer)?;
+        let text = serde_json::to_string(&fields).map_err(serde::de::Error::custom)?;
+        Ok(Self(text.into()))
+    }
+}
+
+impl Serialize for Fields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.read().serialize(serializer)
+    }
+}
+
 macro_rules! child {
     ($(#[$about:meta])* $view:ident of $kind:ident) => {
         $(#[$about])*
@@ -162,9 +188,8 @@ macro_rules! child {
         pub struct $view {
             #[serde(deserialize_with = "metadata")]
             pub metadata: ObjectMeta,
-            /// All other fields.
             #[serde(flatten)]
-            pub fields: Map<String, Value>,
+            pub fields: Fields,
         }
 
         // Without the fields, which are confidential in a Secret.

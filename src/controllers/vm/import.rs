@@ -65,7 +65,8 @@ fn known_source(disk: &Disk) -> Option<&DiskSource> {
 }
 
 /// Whether the status records an import for the present PVC of that name. `None` if it does not record the PVC.
-fn recorded_import(observed: &Observed, claim: &str) -> Option<bool> {
+#[must_use]
+pub fn recorded_import(observed: &Observed, claim: &str) -> Option<bool> {
     let mut recorded = observed.recorded.iter();
     let recorded = recorded.find(|it| it.volume.claim_name == claim && !it.is_gone());
     recorded.map(|it| it.volume.imported)
@@ -133,6 +134,7 @@ pub fn refusal(pod: &PodView) -> Option<Diagnosis> {
         FetchReason::ChecksumMismatch => ReadyReason::ChecksumMismatch,
         FetchReason::DiskNotEmpty => ReadyReason::DiskNotEmpty,
         FetchReason::DataMissing => ReadyReason::DataMissing,
+        FetchReason::DiskNotCloned => ReadyReason::DiskNotCloned,
         _ => ReadyReason::ImportFailed,
     };
     let claim = pod.import_claim().unwrap_or_default();

@@ -62,7 +62,7 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
         None => {
             let kind = kind.to_lowercase();
             format!(
-                "run kubectl delete {kind} {name}, or create this VM again with another name. The new VM gets new, empty PVCs"
+                "create this VM again with another name, which gets new, empty PVCs, or run kubectl delete {kind} {name} if no VM uses it"
             )
         }
     }

@@ -194,7 +194,7 @@ fn problem_of(status: ExitStatus, text: &str) -> Problem {
     }
     if has(&["No space left on device", "Disk quota exceeded"]) {
         let message = format!(
-            "the volume has no space for the disk of the image and the downloaded file; use a larger PVC ({text})"
+            "the volume has no space for the disk of the image and the downloaded file ({text})"
         );
         return Problem::new(FetchReason::RepositoryFull, message);
     }

@@ -129,7 +129,9 @@ async fn locked_import(
             (FetchReason::AlreadyThere, size)
         }
         ImportDecision::NotEmpty => return Err(not_empty(&target)),
-        lost @ (ImportDecision::LostAfterUse | ImportDecision::LostAfterImport) => {
+        lost @ (ImportDecision::LostAfterUse
+        | ImportDecision::LostAfterImport
+        | ImportDecision::NotCloned) => {
             return Err(problem_of(target.lost(lost)));
         }
         ImportDecision::Import => {
@@ -137,6 +139,7 @@ async fn locked_import(
                 Some(from) => disk.copy(&target, from).await,
                 None => disk.fill(&target, fetch, format, origin, part).await,
             };
+            let filled = filled.map_err(too_large);
             match filled {
                 Ok(bytes) => {
                     record(&target, |target| target.record_import(true)).await?;
@@ -342,15 +345,20 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
         format: Format::Raw,
     };
     let max = files.volume_size()?;
-    match unpack::unpack(compression, source, &part, max).await {
-        Err(problem) if problem.reason == FetchReason::RepositoryFull => {
-            let message = format!(
-                "the unpacked image does not fit on the volume beside the downloaded file; use a larger PVC ({problem})"
-            );
-            Err(Problem::new(FetchReason::TooLarge, message))
-        }
-        unpacked => unpacked.map(|_| path),
+    let unpacked = unpack::unpack(compression, source, &part, max).await;
+    unpacked.map(|_| path)
+}
+
+/// A full volume as a final failure: without another PVC or image, each attempt would end in the same way.
+fn too_large(problem: Problem) -> Problem {
+    if problem.reason != FetchReason::RepositoryFull {
+        return problem;
     }
+    let message = format!(
+        "the image does not fit on the volume: {problem}; increase the size of the disk's PVC. A downloaded file and the disk of its \
+         image must fit beside each other"
+    );
+    Problem::new(FetchReason::TooLarge, message)
 }
 
 /// Whether the disk at that path is a block device.
@@ -370,6 +378,7 @@ async fn blocking<T: Send + 'static>(
 fn problem_of(failure: Failure) -> Problem {
     let reason = match failure.reason {
         EndReason::DataMissing => FetchReason::DataMissing,
+        EndReason::DiskNotCloned => FetchReason::DiskNotCloned,
         EndReason::DiskInUse => FetchReason::DiskInUse,
         EndReason::DataNotAccessible => FetchReason::RepositoryNotWritable,
         _ => FetchReason::Unknown,

@@ -98,14 +98,14 @@ fn unfinished(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
 }
 
 /// The failure for a disk without the contents of its `dataSource`.
-fn not_cloned(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
+pub(super) fn not_cloned(path: &Path, claim: Option<&ClaimIdentity>) -> Failure {
     let claim = claim.map_or("", |claim| &claim.name);
     let disk = path.display();
     Failure::new(
         EndReason::DiskNotCloned,
         format!(
             "the disk {disk} is empty, although it has a dataSource: the source is empty, or the provisioner of the storage \
-             class ignores the field; to start with an empty disk, remove dataSource and dataSourceRef from the disk; to copy a PVC, use \
+             class ignores the field; to start without these contents, remove dataSource and dataSourceRef from the disk; to copy a PVC, use \
              source.pvc in place of dataSource, set spec.vm.state to Stopped, delete PVC {claim:?}, and start the VM"
         ),
     )

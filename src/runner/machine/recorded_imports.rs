@@ -8,6 +8,7 @@
 //! | with contents | else | refused: the contents are unknown |
 //! | blank device | used, without an import | nothing to do: the guest may never have written to it |
 //! | blank | used, or a complete import, on this PVC | refused: the contents are lost |
+//! | blank, with a `dataSource` | no import onto this PVC | refused: the disk is no copy of its `dataSource` |
 //! | blank | else | import |
 //!
 //! Invariant: an import is recorded before the first byte is written to the volume. An image file gets its name last.
@@ -31,6 +32,8 @@ pub enum ImportDecision {
     LostAfterUse,
     /// The disk is blank, although an import has filled it.
     LostAfterImport,
+    /// The disk is blank, although its `dataSource` should have filled it.
+    NotCloned,
 }
 
 /// What is on a disk.
@@ -98,9 +101,12 @@ impl ImportTarget {
         })
     }
 
-    /// The failure for lost contents.
+    /// The failure for lost or missing contents.
     pub fn lost(&self, decision: ImportDecision) -> Failure {
         let cause = match decision {
+            ImportDecision::NotCloned => {
+                return recorded_disks::not_cloned(&self.disk, self.claim.as_ref());
+            }
             ImportDecision::LostAfterImport => recorded_disks::IMPORTED_BEFORE,
             _ => recorded_disks::USED_BEFORE,
         };
@@ -115,6 +121,7 @@ fn decide(
     contents: Contents,
 ) -> ImportDecision {
     let may_overwrite = claim.is_some_and(|claim| claim.may_overwrite);
+    let is_cloned = claim.is_some_and(|claim| claim.cloned);
     let claim = claim.map(|claim| claim.uid.as_str());
     let import = recorded.import.as_ref();
     let is_complete = import.is_some_and(|import| import.is_complete);
@@ -136,6 +143,7 @@ fn decide(
         Contents::BlankDevice if was_used_here && import.is_none() => ImportDecision::AlreadyThere,
         _ if was_used_here => ImportDecision::LostAfterUse,
         _ if is_complete && is_onto_claim => ImportDecision::LostAfterImport,
+        _ if is_cloned && !is_onto_claim => ImportDecision::NotCloned,
         _ => ImportDecision::Import,
     }
 }
@@ -224,6 +232,33 @@ mod tests {
                 [with_contents, blank],
                 "{recorded:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_disk_that_should_be_a_copy_gets_no_image() {
+        let claim = ClaimIdentity {
+            cloned: true,
+            ..claim("here", false)
+        };
+        for (import, blank) in [
+            (None, ImportDecision::NotCloned),
+            // A VM that returns to a snapshot, and a provisioner that ignores the snapshot.
+            (Some(("other", true)), ImportDecision::NotCloned),
+            // The import has begun before `dataSource` was added.
+            (Some(("here", false)), Import),
+        ] {
+            let recorded = disk(None, import);
+            for contents in [Contents::Blank, Contents::BlankDevice] {
+                let seen = decide(&recorded, Some(&claim), contents);
+                assert_eq!(seen, blank, "{recorded:?}");
+            }
+            let seen = decide(
+                &disk(Some(Some("other")), None),
+                Some(&claim),
+                Contents::Device,
+            );
+            assert_eq!(seen, AlreadyThere);
         }
     }
 

@@ -190,7 +190,7 @@ async fn shared_foreign_or_terminating_object_is_not_deleted() {
     for (metadata, text) in [
         (
             shared(of_vm("before", "vm")),
-            "run kubectl delete configmap vm, or",
+            "or run kubectl delete configmap vm if no VM uses it",
         ),
         (of_another(of_vm("before", "vm")), "VM \"another\" uses"),
         (

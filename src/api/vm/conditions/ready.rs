@@ -38,8 +38,7 @@ pub enum ReadyReason {
     #[strum(
         detailed_message = "the object's labels and owner",
         message = "recreate the VM with another name; the VM then gets new, empty PVCs. If the existing object is a PVC, you can \
-            rename the disk instead. If the labels and the owner of the object name neither the operator nor another VM, you \
-            can delete the object instead"
+            rename the disk instead. If the object has the labels of a VM that no longer exists, you can delete the object instead"
     )]
     NameTaken,
     /// A PVC that the VM has used no longer exists. The operator creates neither a new PVC nor a pod.

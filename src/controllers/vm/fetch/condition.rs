@@ -108,6 +108,7 @@ pub(super) fn condition_reason(reason: FetchReason) -> ConditionReason {
         | FetchReason::DataMissing
         | FetchReason::DiskInUse
         | FetchReason::SourceInUse
-        | FetchReason::SourceMissing => ConditionReason::FetchPodFailed,
+        | FetchReason::SourceMissing
+        | FetchReason::DiskNotCloned => ConditionReason::FetchPodFailed,
     }
 }

@@ -6,6 +6,7 @@ use crate::api::vm::{
     ClaimMetadata, ClaimSpec, ClaimTemplate, DISK_NAME_LENGTH_MAX, LABEL_VALUE_LENGTH_MAX, names,
 };
 use crate::controllers::vm::claim_names;
+use crate::controllers::vm::import;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::outdated_claims::is_replaceable;
 use crate::controllers::vm::plan::{OutdatedClaim, invalid, name_of_other_vm};
@@ -64,12 +65,12 @@ pub enum ClaimChange {
         /// The requested size of the PVC.
         from: String,
     },
-    /// Labels and annotations of the template that the PVC does not have.
+    /// Labels and annotations of the template that the PVC does not have, and the permission to overwrite after an import.
     Metadata {
         /// The labels.
         labels: BTreeMap<String, String>,
-        /// The annotations.
-        annotations: BTreeMap<String, String>,
+        /// The annotations. `None` removes one.
+        annotations: BTreeMap<String, Option<String>>,
     },
     /// Other values for a PVC without a volume.
     Recreate(OutdatedClaim),
@@ -133,8 +134,9 @@ pub(super) fn disks(
         let size = configured_size(&spec);
         let bytes = size.map(|(_, bytes)| bytes);
         let place = place(&format!("{field}.spec"), &spec, bytes, present)?;
+        let is_imported = import::recorded_import(observed, &claim) == Some(true);
         let changes = present
-            .map(|present| changes(template, size, present))
+            .map(|present| changes(template, size, present, is_imported))
             .unwrap_or_default();
         plans.push(DiskPlan {
             name,
@@ -242,6 +244,7 @@ fn changes(
     template: &ClaimTemplate,
     size: Option<(&str, Bytes)>,
     present: &ClaimView,
+    is_imported: bool,
 ) -> Vec<ClaimChange> {
     let spec = template.spec.clone().unwrap_or_default();
     let immutable = |field, to: Option<&String>, from: Option<&String>| match (to, from) {
@@ -267,16 +270,20 @@ fn changes(
         ),
         immutable("volumeMode", mode, present.spec.volume_mode.as_ref()),
         growth(&spec, size, present),
-        template
-            .metadata
-            .as_ref()
-            .and_then(|metadata| missing_metadata(metadata, present)),
+        changed_metadata(template.metadata.as_ref(), present, is_imported),
     ];
     changes.into_iter().flatten().collect()
 }
 
-/// The labels and annotations of the template that the PVC does not have. The operator's own labels have precedence.
-fn missing_metadata(template: &ClaimMetadata, present: &ClaimView) -> Option<ClaimChange> {
+/// The labels and annotations of the template that the PVC does not have. The operator's own labels have precedence. The permission to
+/// overwrite the PVC ends with the import. Otherwise, a VM with this name and without this record would import once more.
+fn changed_metadata(
+    template: Option<&ClaimMetadata>,
+    present: &ClaimView,
+    is_imported: bool,
+) -> Option<ClaimChange> {
+    let none = ClaimMetadata::default();
+    let template = template.unwrap_or(&none);
     let own = names::labels("");
     let missing = |desired: &Option<BTreeMap<String, String>>,
                    present: &BTreeMap<String, String>| {
@@ -285,7 +292,19 @@ fn missing_metadata(template: &ClaimMetadata, present: &ClaimView) -> Option<Cla
         missing
     };
     let labels = missing(&template.labels, present.labels());
-    let annotations = missing(&template.annotations, present.annotations());
+    let annotations = missing(&template.annotations, present.annotations()).into_iter();
+    let mut annotations: BTreeMap<_, _> = annotations
+        .map(|(name, value)| (name, Some(value)))
+        .collect();
+    if is_imported {
+        annotations.remove(names::ANNOTATION_OVERWRITE);
+        if present
+            .annotations()
+            .contains_key(names::ANNOTATION_OVERWRITE)
+        {
+            annotations.insert(names::ANNOTATION_OVERWRITE.to_owned(), None);
+        }
+    }
     let is_same = labels.is_empty() && annotations.is_empty();
     (!is_same).then_some(ClaimChange::Metadata {
         labels,

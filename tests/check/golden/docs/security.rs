@@ -358,6 +358,30 @@ const CLAIMS: &[Claim] = &[
             "secret_part_of_a_url_is_never_published",
         ]),
     ),
+    (
+        "It sends no request to loopback",
+        Ok(&[
+            "addresses_of_the_pod_are_refused_as_target_of_a_url",
+            "a_redirect_to_an_address_of_the_pod_is_refused",
+            "local_addresses_are_refused_in_every_notation",
+        ]),
+    ),
+    (
+        "`qemu-img`, `xz`, `gzip` and `zstd` run",
+        Ok(&[
+            "a_program_has_limits_and_neither_sockets_nor_other_files",
+            "the_header_decides_and_images_that_read_other_files_are_refused",
+        ]),
+    ),
+    (
+        "A disk with contents is never overwritten",
+        Ok(&[
+            "record_and_claim_and_contents_decide",
+            "only_unknown_contents_of_a_device_are_overwritten_on_request",
+            "the_permission_to_overwrite_ends_with_the_import",
+        ]),
+    ),
+    ("Without a `checksum`, the server chooses", Err(CONSEQUENCE)),
     ("Defects of the kernel", Err(NOT_OURS)),
     ("Side channels", Err(NOT_OURS)),
     (

@@ -131,7 +131,9 @@ fn wrong_end_of_instance(
     if get("Pod", pod).is_some() && !is_replaced {
         return Some("an instance ends that its pod needs");
     }
-    if get("ConfigMap", ADAPTOR).is_some_and(|it| it["data"][DEVELOPER_MODE] == "true") {
+    let has =
+        |kind, name, value| get(kind, name).is_some_and(|it| it["data"][DEVELOPER_MODE] == value);
+    if has("ConfigMap", ADAPTOR, "true") || has("Secret", ADAPTOR_SECRET, TRUE) {
         return Some("an instance ends in the developer mode");
     }
     let (since, least) = match peerpods(present).find(|it| instance_of(it) == name) {
@@ -335,6 +337,31 @@ const ABANDON: &str = "peerpod.vmoperator.jdrupes.org/abandon";
 /// The configuration of the cloud-api-adaptor.
 const ADAPTOR: &str = "peer-pods-cm";
 const DEVELOPER_MODE: &str = "PEERPODS_DEVELOPER_MODE";
+/// Its keys have precedence.
+const ADAPTOR_SECRET: &str = "peer-pods-secret";
+const TRUE: &str = "dHJ1ZQ==";
+const FALSE: &str = "ZmFsc2U=";
+
+/// Begins the developer mode by the Secret.
+fn retain<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": ADAPTOR_SECRET}, "data": {DEVELOPER_MODE: TRUE},
+        });
+        run.cluster.make(&run.namespace, "Secret", secret).await;
+    }
+    .boxed()
+}
+
+/// Ends the developer mode, after the controller would have ended the instance.
+fn end_developer_mode<'a>(run: &'a mut Run, _: &'a Scenario) -> BoxFuture<'a, ()> {
+    async {
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        let data = json!({"data": {DEVELOPER_MODE: FALSE}});
+        change(run, "Secret", ADAPTOR_SECRET, data).await;
+    }
+    .boxed()
+}
 
 const CREATED: &[Step] = &[Step::Act(create), Step::Start];
 const INSTANCE: Option<(&str, &str)> = Some(("VirtualMachine/vm-of-pod", "vm-of-pod"));
@@ -388,6 +415,15 @@ pub const SCENARIOS: &[Scenario] = &[
     scenario(
         "pod-forced",
         &[Step::Act(force_pod), Step::Act(adaptor_works)],
+        None,
+    ),
+    scenario(
+        "instance-retained",
+        &[
+            Step::Act(retain),
+            Step::Act(delete_pod),
+            Step::Act(end_developer_mode),
+        ],
         None,
     ),
     scenario("namespace-deleted", &[Step::Act(delete_namespace)], None),

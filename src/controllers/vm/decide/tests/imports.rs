@@ -5,8 +5,10 @@ use crate::api::vm::UsedVolume;
 use crate::api::vm::conditions::ReadyReason;
 use crate::controllers::vm::fixtures::vm;
 use crate::controllers::vm::import;
+use crate::controllers::vm::plan::{ClaimChange, plan};
 use crate::controllers::vm::report;
 use crate::controllers::vm::volumes::RecordedVolume;
+use crate::settings;
 use std::sync::Arc;
 
 const CLAIM: &str = "vm-system-disk";
@@ -171,5 +173,25 @@ fn a_temporary_failure_is_repeated_and_a_final_one_waits_for_a_change() {
         let mut requested = observed;
         Arc::make_mut(&mut requested.vm).spec.vm.restart_request = Some(1);
         assert_eq!(decided(&requested, "then"), delete(DeleteReason::Ended));
+    }
+}
+
+#[test]
+fn the_permission_to_overwrite_ends_with_the_import() {
+    for imported in [false, true] {
+        let mut observed = importing(json!({"phase": "Running"}), imported);
+        let annotations = json!({names::ANNOTATION_OVERWRITE: "claim-uid"});
+        let view =
+            json!({"metadata": {"name": CLAIM, "uid": "claim-uid", "annotations": annotations}});
+        let view = Arc::new(serde_json::from_value(view).unwrap());
+        observed.claims.insert(CLAIM.to_owned(), view);
+        let plan = plan(&observed, &settings::Reconciler::default()).unwrap();
+        let is_end = |change: &ClaimChange| match change {
+            ClaimChange::Metadata { annotations, .. } => {
+                annotations.get(names::ANNOTATION_OVERWRITE) == Some(&None)
+            }
+            _ => false,
+        };
+        assert_eq!(plan.disks[0].changes.iter().any(is_end), imported);
     }
 }
