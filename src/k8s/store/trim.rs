@@ -54,6 +54,10 @@ pub fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta
     if let Some(finalizers) = &mut read.finalizers {
         finalizers.retain(|name| name != PVC_PROTECTION);
     }
+    // A decoded list has room for four elements.
+    if let Some(owners) = &mut read.owner_references {
+        owners.shrink_to_fit();
+    }
     Ok(ObjectMeta {
         // Empty maps and lists would keep their allocations.
         annotations: read

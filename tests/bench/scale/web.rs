@@ -7,6 +7,7 @@
 use super::operator::{Operator, free_port};
 use super::{Bench, CLIENTS, NAMESPACE, number, row, spec, value_at};
 use futures::StreamExt;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde::Deserialize;
 use serde_json::json;
@@ -78,6 +79,16 @@ impl Bench {
         })
         .await;
 
+        // The console writes its keys into them, and is not ready without.
+        let keys: Secret =
+            serde_json::from_value(json!({"metadata": {"name": "vm-web-keys"}})).unwrap();
+        let public: ConfigMap =
+            serde_json::from_value(json!({"metadata": {"name": "vm-web"}})).unwrap();
+        let params = PostParams::default();
+        let secrets = self.api::<Secret>(NAMESPACE);
+        secrets.create(&params, &keys).await.unwrap();
+        let config_maps = self.api::<ConfigMap>(NAMESPACE);
+        config_maps.create(&params, &public).await.unwrap();
         let port = free_port();
         let listen = format!("--listen=127.0.0.1:{port}");
         let config = configuration(logins, administrators);
@@ -240,6 +251,8 @@ async fn open_list(port: u16, cookie: &str) -> (List, usize) {
     let headers = request.headers_mut();
     headers.insert("sec-fetch-site", "same-origin".parse().unwrap());
     headers.insert("cookie", cookie.parse().unwrap());
+    let origin = format!("http://127.0.0.1:{port}");
+    headers.insert("origin", origin.parse().unwrap());
     let (mut list, _) = client_async(request, stream).await.unwrap();
     let whole = next_update(&mut list).await.unwrap();
     assert!(whole.user.is_some(), "the first message is not the list");
