@@ -263,3 +263,33 @@ async fn deleted_member_is_replaced_and_an_event_names_it() {
     );
     world.controller.task.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_do_not_start_are_reported_with_the_text_of_their_container() {
+    const TEXT: &str = "ErrImagePull: no image has this name";
+    let world = World::new().await;
+    world.create(balancer()).await;
+    world.reason(SUCCEEDED).await;
+    let (reason, message) = TEXT.split_once(": ").unwrap();
+    let waiting = json!({"waiting": {"reason": reason, "message": message}});
+    for ((kind, name), _) in world.components.present(NAMESPACE) {
+        let status = match kind {
+            "Pod" => json!({"containerStatuses": [{"name": "main", "state": waiting}]}),
+            "Deployment" => json!({"availableReplicas": 0}),
+            _ => continue,
+        };
+        let status = json!({"status": status});
+        let components = &world.components;
+        let written = components.merge(kind, NAMESPACE, &name, "status", status);
+        written.await.unwrap();
+    }
+    let message = world.reason("Progressing").await;
+    assert!(message.contains(TEXT), "{message}");
+    let sip = world.components.get(NAMESPACE, "SIPCluster", "tenant");
+    let conditions = sip.unwrap()["status"]["conditions"].clone();
+    let mut services = conditions.as_array().unwrap().iter();
+    let services = services.find(|it| it["type"] == "ServicesReady").unwrap();
+    assert_eq!(services["reason"], "PodsNotReady");
+    assert_eq!(services["message"], *message);
+    world.controller.task.abort();
+}

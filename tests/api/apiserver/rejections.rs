@@ -86,7 +86,11 @@ async fn causes_of_rejections_are_recognized() {
     set_quota(&world, &json!({"pods": "0"})).await;
     assert_eq!(cause_of(&world, &pod()).await, Cause::Quota);
     set_quota(&world, &json!({"limits.cpu": "1"})).await;
-    assert_eq!(cause_of(&world, &pod()).await, Cause::MissingAmount);
+    // Until then, the API server's watch has the former quota.
+    crate::apiserver::world::eventually("the changed quota is in effect", async || {
+        cause_of(&world, &pod()).await == Cause::MissingAmount
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -401,19 +401,41 @@ fn moments() -> Vec<Moment> {
     moments
 }
 
-/// Runs the decision over all sequences of three moments. A provider can lie: EC2 in the wrong region, with lost instances and with stale
+/// The facts about an instance of one `PeerPod`, each with the length of the sequences of moments. Then those about an instance of two: that
+/// of a younger one of the pod, which has the same instance or another one, and that of an older one of another pod.
+fn relations() -> [(Facts, u32); 4] {
+    let with = |younger, older: Option<&str>| Facts {
+        younger,
+        older_peerpod: older.map(str::to_owned),
+        ..of_aws(true, None)
+    };
+    [
+        (with(None, None), 3),
+        (with(Some(Younger::SameInstance), None), 1),
+        (with(Some(Younger::OtherInstance), None), 1),
+        (with(None, Some("other/one")), 1),
+    ]
+}
+
+/// Runs the decision over all sequences of moments. A provider can lie: EC2 in the wrong region, with lost instances and with stale
 /// answers. Returns the outcomes, or the first deletion or release without a proof.
 fn outcomes(
     decide: impl Fn(&Facts, &Read) -> Decision,
 ) -> Result<std::collections::BTreeSet<String>, String> {
     const SECONDS: u64 = 300;
-    let (moments, base) = (moments(), of_aws(true, None));
+    let moments = moments();
     let mut outcomes = std::collections::BTreeSet::new();
-    for sequence in 0..moments.len().pow(3) {
+    let all = relations().into_iter().flat_map(|(base, steps)| {
+        let sequences = 0..moments.len().pow(steps);
+        sequences.map(move |sequence| (base.clone(), steps, sequence))
+    });
+    for (base, steps, sequence) in all {
+        let is_of_another =
+            base.younger == Some(Younger::SameInstance) || base.older_peerpod.is_some();
         let (mut rest, mut note, mut absent_since) = (sequence, None, None::<u64>);
         let mut seen_at = std::collections::BTreeSet::new();
-        for step in 0..3 {
-            let (moment, now) = (&moments[rest % moments.len()], step * SECONDS);
+        for step in 0..steps {
+            let (moment, now) = (&moments[rest % moments.len()], u64::from(step) * SECONDS);
             rest /= moments.len();
             let Moment {
                 has_ended,
@@ -438,14 +460,17 @@ fn outcomes(
                 decision = decide(&facts, &read);
             }
             outcomes.insert(reason(&decision).to_owned());
-            let has_waited = *has_ended && *waited >= ADAPTOR_TIME;
+            // The adaptor has started the pod again with another instance.
+            let has_ended = *has_ended || base.younger == Some(Younger::OtherInstance);
+            let has_waited = has_ended && *waited >= ADAPTOR_TIME;
             let is_gone = matches!(answer.state, InstanceState::Gone { has_remains: false });
             let was_here = seen_at.contains(&answer.place);
             let is_right = match &decision {
-                Decision::Delete(_) => has_waited && answer.seen.is_some(),
+                Decision::Delete(_) => !is_of_another && has_waited && answer.seen.is_some(),
+                Decision::Release(Release::Replaced) => base.younger == Some(Younger::SameInstance),
                 Decision::Release(release) => {
                     let is_proved = is_gone || is_absent && was_here && absent >= SECONDS;
-                    *release == Release::Gone && *has_ended && is_proved
+                    !is_of_another && *release == Release::Gone && has_ended && is_proved
                 }
                 _ => true,
             };
@@ -490,8 +515,10 @@ fn wrong_provider_data_never_deletes_used_instances_or_releases_without_proof() 
             answer.state = RUNNING;
         }
     });
+    let younger = without(|facts, _| facts.younger = None);
+    let older = without(|facts, _| facts.older_peerpod = None);
     assert!(
-        [pod, adaptor, proof]
+        [pod, adaptor, proof, younger, older]
             .iter()
             .all(|it| it.starts_with("delete "))
     );

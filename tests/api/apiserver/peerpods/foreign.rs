@@ -93,4 +93,18 @@ async fn missing_definition_of_virtual_machines_and_missing_objects_of_the_adapt
     drop(life.peerpods.delete("d", &params).await.unwrap());
     life.released("d").await;
     life.says("d", "NothingToDelete", "").await;
+
+    // A person gives up an instance.
+    life.annotate("b", names::ANNOTATION_ABANDON, "i-12345678")
+        .await;
+    life.released("b").await;
+    life.says("b", "InstanceAbandoned", "i-12345678").await;
+    let notes = life.notes("Deployment", "", "InstanceAbandoned").await;
+    assert!(
+        notes[0].contains("/b is released without a proof"),
+        "{notes:?}"
+    );
+    let metrics = life.metrics.text();
+    let count = "peerpod_released_total{outcome=\"Abandoned\"} 1";
+    assert!(metrics.contains(count), "{metrics}");
 }
