@@ -139,7 +139,6 @@ async fn locked_import(
                 Some(from) => disk.copy(&target, from).await,
                 None => disk.fill(&target, fetch, format, origin, part).await,
             };
-            let filled = filled.map_err(too_large);
             match filled {
                 Ok(bytes) => {
                     record(&target, |target| target.record_import(true)).await?;
@@ -204,7 +203,7 @@ impl Disk {
     async fn copy(&self, target: &ImportTarget, from: PathBuf) -> Result<u64, Problem> {
         let from = blocking(move || CopiedDisk::open(from)).await?;
         match self {
-            Self::File(files) => files.copy(target, &from).await,
+            Self::File(files) => files.copy(target, &from).await.map_err(too_large),
             Self::Device(device) => device.copy(target, &from).await,
         }
     }
@@ -221,7 +220,8 @@ impl Disk {
         match self {
             Self::File(files) => {
                 record(target, |target| target.record_import(false)).await?;
-                fill_file(files, arguments, format, origin, part).await
+                let filled = fill_file(files, arguments, format, origin, part).await;
+                filled.map_err(too_large)
             }
             Self::Device(device) => {
                 device.remove_metadata(true)?;
@@ -349,7 +349,8 @@ async fn unpack_file(compression: Compression, files: &DiskFiles) -> Result<Path
     unpacked.map(|_| path)
 }
 
-/// A full volume as a final failure: without another PVC or image, each attempt would end in the same way.
+/// A full volume as a final failure: without another PVC or image, each attempt would end in the same way. For an image file only: on a
+/// device, the volume that can be full is that of the runner data.
 fn too_large(problem: Problem) -> Problem {
     if problem.reason != FetchReason::RepositoryFull {
         return problem;
