@@ -14,7 +14,7 @@ demo-down: ## Remove the demo, and the local cluster if the demo has started it
 	@tests/cluster/demo down
 
 .PHONY: check test test-exhaustive test-unit fuzz test-apiserver test-faults test-changes test-runner test-e2e soak test-demo
-check: ## Format, lints, unit, golden and scenario tests, the model, a third of the simulated faults; needs Rust and a C compiler only
+check: ## Format, lints, unit, golden and scenario tests, the models, a twelfth of the simulated faults; needs Rust and a C compiler only
 	@tests/run check
 test: install ## Every test of CI, and what it needs; ends with `N passed, N failed`
 	@tests/run

@@ -25,13 +25,14 @@ cargo_test() { CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=$REPO/tests/timed ca
 
 # --- tier check -----------------------------------------------------------------
 
-CHECK_TARGETS=(--workspace --lib --bins --test check)
+# The programs have no tests of their own.
+CHECK_TARGETS=(--workspace --lib --test check)
 
 part_build() {
     need_rust
     local targets=("${CHECK_TARGETS[@]}")
     # Includes the tests of the other tiers, so that one step compiles and links them in parallel.
-    [[ ${TIER:-check} == check ]] || targets=(--workspace --lib --bins --test '*')
+    [[ ${TIER:-check} == check ]] || targets=(--workspace --lib --test '*')
     cargo_test --no-run "${targets[@]}"
 }
 
@@ -62,16 +63,20 @@ lint_workflows() {
 }
 
 # In one command, because cargo locks target/ only until everything is compiled: the part lint waits for that.
-part_unit() { need_rust; cargo_test --no-fail-fast "${CHECK_TARGETS[@]}" -- --skip simulated::; }
+part_unit() {
+    need_rust
+    [[ $TIER != check ]] || export MODELS=quick
+    cargo_test --no-fail-fast "${CHECK_TARGETS[@]}" -- --skip simulated::
+}
 
-# The last commit selects a third of the cases, so that another commit runs others: of all controllers in the tier check, otherwise of the
-# three with the most cases. The part seeds runs all.
+# The last commit selects cases, so that another commit runs others: in the tier check a twelfth of those of each controller, because
+# a developer waits for it; otherwise a third of those of the three controllers with the most cases. The part seeds runs all.
 part_simulated() {
     need_rust
     local tree failed=0 large=(of_sip_clusters to_ec2 to_libvirt)
     tree=${FAULTS_SAMPLE:-$(git rev-parse --quiet --verify 'HEAD^{tree}' || true)}
     if [[ ${TIER:-} == check && -n $tree ]]; then
-        FAULTS_SAMPLE=$tree simulated || failed=1
+        FAULTS_SAMPLE=$tree FAULTS_SAMPLE_OF=12 simulated || failed=1
     else
         simulated "${large[@]/#/--skip=}" || failed=1
         FAULTS_SAMPLE=${tree:-all} cargo_test --test check -- "${large[@]}" --test-threads 1 --nocapture || failed=1
@@ -209,7 +214,7 @@ with_everything() {
     with_cluster "$@"
 }
 
-part_model_deep() { need_rust; MODEL_DEEP=1 cargo_test --test check -- model:: --test-threads 1 --nocapture; }
+part_model_deep() { need_rust; MODELS=deep cargo_test --test check -- model:: --test-threads 1 --nocapture; }
 
 part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test check -- simulated:: --test-threads 1 --nocapture; }
 

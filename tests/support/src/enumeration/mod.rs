@@ -272,8 +272,8 @@ impl FromStr for Case {
     }
 }
 
-/// A sample has one case of this many.
-const SAMPLE_DIVISOR: u64 = 3;
+/// A sample has one case of this many, unless `FAULTS_SAMPLE_OF` says otherwise.
+const SAMPLE_OF: u64 = 3;
 
 fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
@@ -288,13 +288,13 @@ impl Case {
         fnv1a(&self.to_string())
     }
 
-    /// Whether the sample contains the case. The scenario, the place and the sample's name select every third of the faults
-    /// that are possible at the place, so each place is in each sample.
-    fn is_in_sample(&self, sample: &str) -> bool {
+    /// Whether the sample contains the case. The scenario, the place and the sample's name select one of each `of` faults that are
+    /// possible at the place.
+    fn is_in_sample(&self, sample: &str, of: u64) -> bool {
         self.faults.iter().any(|(place, fault)| {
-            let first = fnv1a(&format!("{sample} {} {place}", self.scenario)) % SAMPLE_DIVISOR;
+            let first = fnv1a(&format!("{sample} {} {place}", self.scenario)) % of;
             let mut faults = (0..).zip(Fault::at(place));
-            faults.any(|(n, possible)| possible == fault && n % SAMPLE_DIVISOR == first)
+            faults.any(|(n, possible)| possible == fault && n % of == first)
         })
     }
 
@@ -371,7 +371,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sample_has_a_third_of_the_cases_of_each_place_and_samples_differ() {
+    fn each_sample_has_its_share_of_the_cases_of_each_place_and_samples_differ() {
+        for of in [3, 12] {
+            check_samples(of);
+        }
+    }
+
+    fn check_samples(of: usize) {
         for place in [
             "EVENT vms#0",
             "LIST vms#0",
@@ -385,11 +391,12 @@ mod tests {
             };
             let cases: Vec<_> = Fault::at(place).iter().map(case).collect();
             let mut never = cases.clone();
-            for sample in ('a'..='z').map(String::from) {
-                let selected = cases.iter().filter(|case| case.is_in_sample(&sample));
-                let third = cases.len() / 3..=cases.len().div_ceil(3);
-                assert!(third.contains(&selected.count()), "{place}");
-                never.retain(|case| !case.is_in_sample(&sample));
+            for sample in (0..100).map(|sample| sample.to_string()) {
+                let is_selected = |case: &Case| case.is_in_sample(&sample, of as u64);
+                let share = cases.len() / of..=cases.len().div_ceil(of);
+                let selected = cases.iter().filter(|case| is_selected(case));
+                assert!(share.contains(&selected.count()), "{place}");
+                never.retain(|case| !is_selected(case));
             }
             assert!(never.is_empty(), "{never:?}");
         }

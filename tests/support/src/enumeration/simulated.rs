@@ -6,13 +6,14 @@
 //! | `FAULTS_ONLY` | | parts of scenario names, separated by commas |
 //! | `FAULTS_SEED` | 1 | the first seed of the latencies |
 //! | `FAULTS_SEEDS` | 1; 20 with `FAULTS_ALL=1` | number of seeds |
-//! | `FAULTS_SAMPLE` | | any text; selects a third of the cases of each place |
+//! | `FAULTS_SAMPLE` | | any text; selects some of the cases of each place |
+//! | `FAULTS_SAMPLE_OF` | 3 | a sample has one case of this many |
 //! | `FAULTS_CASE` | | only this case, with each request and event and its virtual time |
 //! | `FAULTS_MINUTES` | | runs for this time with three faults at random places each, instead of all cases |
 //! | `FAULTS_THREADS` | the number of cores | concurrent runs |
 
 use super::run::Run;
-use super::{Case, Controller, Reference, Scenario, Verdict, number, selected};
+use super::{Case, Controller, Reference, SAMPLE_OF, Scenario, Verdict, number, selected};
 use crate::components::Cluster;
 use crate::fault::Fault;
 use crate::memory::{self, Server};
@@ -236,9 +237,10 @@ impl Simulation {
         let mut cases: Vec<_> = cases.collect();
         let all = cases.len();
         if let Ok(sample) = std::env::var("FAULTS_SAMPLE") {
-            cases.retain(|(_, _, case)| case.is_in_sample(&sample));
+            let of = number("FAULTS_SAMPLE_OF").unwrap_or(SAMPLE_OF);
+            cases.retain(|(_, _, case)| case.is_in_sample(&sample, of));
             println!(
-                "{} of {all} cases, FAULTS_SAMPLE={sample} repeats them",
+                "{} of {all} cases, FAULTS_SAMPLE={sample} FAULTS_SAMPLE_OF={of} repeats them",
                 cases.len()
             );
         }
