@@ -42,7 +42,8 @@ part_lint() {
     # --test '*' includes the tests with `test = false`, which --all-targets omits.
     cargo clippy --locked --workspace --lib --bins --benches --test '*' -- -D warnings
     # The fuzz targets are a separate workspace. Its lock file must match that of the product.
-    cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+    # Not the function: its line of megabytes takes tests/progress a minute.
+    command cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
     # The dependencies of the tests and the lints are compiled by now.
     store_compiled debug debug
     git ls-files -z | xargs -0 grep --files-with-matches --null '^#!.*\bsh$\|^#!.*\bbash$' | xargs -0 -n 1 bash -n
