@@ -262,6 +262,8 @@ pub struct World {
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub name: &'static str,
+    /// Whether `MODELS=quick` leaves it out.
+    pub is_large: bool,
     /// The number of active operators. There is no Lease, which is worse than a lost one.
     pub operators: usize,
     /// Whether storage attaches to two nodes at once.

@@ -45,6 +45,8 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub name: &'static str,
+    /// Whether `MODELS=quick` leaves it out.
+    pub is_large: bool,
     pub controllers: usize,
     pub rules: [PoolRules; POOLS],
     pub pools: [bool; POOLS],
