@@ -215,7 +215,7 @@ with_everything() {
     with_cluster "$@"
 }
 
-part_model_deep() { need_rust; MODELS=deep cargo_test --test check -- model:: --test-threads 1 --nocapture; }
+part_model_deep() { need_rust; MODELS=deep cargo_test --test check -- model:: pools::no_vm_has_two_users --test-threads 1 --nocapture; }
 
 part_seeds() { need_rust; FAULTS_SEED=2 FAULTS_SEEDS=6 cargo_test --test check -- simulated:: --test-threads 1 --nocapture; }
 

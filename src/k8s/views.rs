@@ -2,10 +2,10 @@
 //! are dropped when an object is decoded, so that ten thousand pods fit into a few megabytes.
 
 use crate::api::quantity::Bytes;
-use crate::k8s::store::trim::metadata;
+use crate::k8s::store::trim::{ChildMetadata, packed_texts};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -15,8 +15,7 @@ use std::collections::BTreeMap;
 #[resource(inherit = Pod)]
 #[allow(missing_docs)]
 pub struct PodView {
-    #[serde(deserialize_with = "metadata")]
-    pub metadata: ObjectMeta,
+    pub metadata: ChildMetadata,
     #[serde(default)]
     pub spec: PodSpecView,
     #[serde(default)]
@@ -108,6 +107,8 @@ pub struct PodStatusView {
     pub message: Option<String>,
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
+    /// Those that controllers read.
+    #[serde(deserialize_with = "read_conditions")]
     pub conditions: Box<[PodConditionView]>,
     /// All containers, also those that others have injected.
     pub container_statuses: Box<[ContainerView]>,
@@ -118,12 +119,47 @@ pub struct PodStatusView {
 #[allow(missing_docs)]
 pub struct PodConditionView {
     #[serde(rename = "type")]
-    pub type_: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    pub reason: Option<String>,
-    pub message: Option<String>,
+    pub type_: PodConditionType,
+    pub status: PodConditionStatus,
+    pub reason: Option<Box<str>>,
+    pub message: Option<Box<str>>,
     pub last_transition_time: Option<Time>,
+}
+
+/// The conditions of a pod that controllers read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum PodConditionType {
+    PodScheduled,
+    PodReadyToStartContainers,
+    Ready,
+    /// The kubelet has not accepted a resize.
+    PodResizePending,
+    DisruptionTarget,
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs)]
+pub enum PodConditionStatus {
+    True,
+    False,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// Reads the conditions that controllers read.
+fn read_conditions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Box<[PodConditionView]>, D::Error> {
+    let conditions = Option::<Vec<PodConditionView>>::deserialize(deserializer)?;
+    let conditions = conditions.into_iter().flatten();
+    Ok(conditions
+        .filter(|condition| condition.type_ != PodConditionType::Other)
+        .collect())
 }
 
 /// The status of a container.
@@ -184,15 +220,14 @@ pub struct TerminatedView {
 #[serde(from = "ReceivedClaim")]
 #[allow(missing_docs)]
 pub struct ClaimView {
-    pub metadata: ObjectMeta,
+    pub metadata: ChildMetadata,
     pub spec: ClaimSpecView,
     pub status: ClaimStatusView,
 }
 
 #[derive(Deserialize)]
 struct ReceivedClaim {
-    #[serde(deserialize_with = "metadata")]
-    metadata: ObjectMeta,
+    metadata: ChildMetadata,
     #[serde(default)]
     spec: ClaimSpecView,
     #[serde(default)]
@@ -258,17 +293,16 @@ fn storage<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bytes>, 
     Ok(amounts.and_then(|amounts| amounts.storage?.0.parse().ok()))
 }
 
-/// The condition of a pod whose resize the kubelet has not accepted.
-pub const POD_RESIZE_PENDING: &str = "PodResizePending";
+packed_texts!(PodView, ClaimView, ServiceView, SecretView);
 
 impl PodView {
     /// The condition of that type, if it is `True`.
     #[must_use]
-    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+    pub fn condition(&self, type_: PodConditionType) -> Option<&PodConditionView> {
         self.status
             .conditions
             .iter()
-            .find(|condition| condition.type_ == type_ && condition.status == "True")
+            .find(|it| it.type_ == type_ && it.status == PodConditionStatus::True)
     }
 
     /// Whether all containers have ended, and none starts again.
@@ -283,8 +317,7 @@ impl PodView {
 #[resource(inherit = Service)]
 #[allow(missing_docs)]
 pub struct ServiceView {
-    #[serde(deserialize_with = "metadata")]
-    pub metadata: ObjectMeta,
+    pub metadata: ChildMetadata,
     #[serde(default)]
     pub spec: ServiceSpecView,
 }
@@ -304,8 +337,7 @@ pub struct ServiceSpecView {
 #[resource(inherit = Secret)]
 #[allow(missing_docs)]
 pub struct SecretView {
-    #[serde(deserialize_with = "metadata")]
-    pub metadata: ObjectMeta,
+    pub metadata: ChildMetadata,
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | `faults` | `make test-faults` | faults at calls of the operator, with simulated components |
 
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

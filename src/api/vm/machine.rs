@@ -286,7 +286,7 @@ pub struct Disk {
     /// Image that fills the disk before the first start. It requires `volumeClaimTemplate`. A PVC is filled once; a later change has no
     /// effect on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<DiskSource>,
+    pub source: Option<Box<DiskSource>>,
     /// Position in the boot order, 0 to 2147483647; the firmware tries the lowest position first. Without `bootindex`, the
     /// firmware decides whether and when it tries the drive. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,8 @@ pub struct VirtualMachineSpec {
     pub node_selector: Option<BTreeMap<String, String>>,
     /// Affinity of the VM's pod. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<Affinity>,
+    // A box here and below, because each VM in memory has the room of a field that few VMs have.
+    pub affinity: Option<Box<Affinity>>,
     /// Node taints that the VM's pod tolerates. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<Toleration>>,
@@ -166,7 +167,7 @@ pub struct VirtualMachineSpec {
     /// most 1 MiB. For a VM object above 256 KiB, use `kubectl apply --server-side`, because client-side `kubectl apply`
     /// stores a copy in an annotation. A change takes effect at the next start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cloud_init: Option<CloudInit>,
+    pub cloud_init: Option<Box<CloudInit>>,
     /// Permissions of users and roles in console front ends. The operator does not evaluate them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Vec<Permission>>,

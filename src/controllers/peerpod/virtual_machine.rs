@@ -38,7 +38,10 @@ fn proof(
 ) -> InstanceState {
     let pod = format!("{}/{}/{}", owner.namespace, owner.name, owner.uid);
     let (cluster, of) = (
-        vm.labels().get(names::LABEL_CLUSTER),
+        vm.metadata
+            .labels
+            .as_ref()
+            .and_then(|it| it.get(names::LABEL_CLUSTER)),
         vm.annotations().get(names::ANNOTATION_POD),
     );
     if cluster.is_some_and(|it| it == cluster_uid) && of == Some(&pod) {

@@ -125,6 +125,13 @@ impl<'a> Host<'a> {
         labels.get(name).map(String::as_str)
     }
 
+    /// Whether its labels match the role's selector.
+    #[must_use]
+    pub fn matches(&self, role: &Role) -> bool {
+        let labels = self.view.metadata.labels.as_ref();
+        role.selector.matches(labels.unwrap_or(&BTreeMap::new()))
+    }
+
     /// The cluster that has the host. A host with the label of a cluster's name only is not free: upstream's rule.
     #[must_use]
     pub fn membership(&self, cluster: &SIPCluster) -> Membership<'a> {
@@ -225,7 +232,7 @@ impl<'a> Host<'a> {
     /// The reason why the host, which is free, is no candidate.
     #[must_use]
     pub fn obstacle(&self, role: &Role, states: &[String]) -> Option<Obstacle> {
-        if !role.selector.matches(self.view.labels()) {
+        if !self.matches(role) {
             return Some(Obstacle::Selector);
         }
         if let Some(problem) = self.problem() {

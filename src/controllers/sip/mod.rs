@@ -40,6 +40,7 @@ use crate::k8s::scope::Scope;
 use crate::k8s::state::States;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::undecodable::Undecodable;
 use crate::k8s::views::PodView;
 use crate::settings::sip::SipSettings;
@@ -161,8 +162,8 @@ impl SipController {
     /// A controller with empty stores.
     #[must_use]
     pub fn new(cluster: Cluster, namespace: String, settings: SipSettings) -> Self {
-        fn of_cluster(child: &impl Resource<DynamicType = ()>) -> Option<ObjectKey> {
-            let name = child.labels().get(names::LABEL_CLUSTER_NAME)?;
+        fn of_cluster<K: Resource + Labelled>(child: &K) -> Option<ObjectKey> {
+            let name = child.label(names::LABEL_CLUSTER_NAME)?;
             Some(ObjectKey::of(child).sibling(name))
         }
         Self {

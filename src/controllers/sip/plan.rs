@@ -8,8 +8,6 @@ use crate::api::SIPCluster;
 use crate::api::sip::RoleStatus;
 use crate::controllers::sip::facts::{Host, Membership, Obstacle, Role, has_been_complete, since};
 use crate::controllers::sip::select::{Demand, select};
-use kube::ResourceExt;
-use kube::core::SelectorExt;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,8 +75,7 @@ pub fn plan<'a>(
         // The first ones leave first.
         order.sort_by_key(|host| {
             let rule = roles.get(role);
-            let is_good = rule.is_some_and(|rule| rule.selector.matches(host.view.labels()))
-                && host.problem().is_none();
+            let is_good = rule.is_some_and(|rule| host.matches(rule)) && host.problem().is_none();
             let since = since.get(host.uid()).copied();
             (is_good, Reverse(since.is_none()), Reverse(since), host.name)
         });

@@ -16,7 +16,6 @@ use crate::k8s::events;
 use crate::k8s::key::ObjectKey;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::core::SelectorExt;
 use kube::runtime::events::EventType;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -318,7 +317,7 @@ fn problem_of(member: &Placed, role: &Role, plan: &Plan) -> Option<String> {
     if let Some(problem) = host.missing_bmc(role) {
         return Some(format!("has no BMC at the jump host: {problem}"));
     }
-    if !role.selector.matches(host.view.labels()) {
+    if !host.matches(role) {
         return Some("no longer matches the labelSelector".to_owned());
     }
     let domain = host.domain(role)?;

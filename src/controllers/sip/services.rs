@@ -11,7 +11,8 @@ use crate::k8s::error::Error;
 use crate::k8s::key::ObjectKey;
 use crate::k8s::ownership::{check_owner, owns};
 use crate::k8s::store::children::Cache;
-use crate::k8s::views::{PodConditionView, PodView};
+use crate::k8s::store::trim::Labelled;
+use crate::k8s::views::{PodConditionStatus, PodConditionType, PodConditionView, PodView};
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -103,7 +104,8 @@ impl SipController {
         let is_old = |pod: &Arc<PodView>| {
             let configuration = pod.annotations().get(ANNOTATION_CONFIGURATION);
             let mut present = desired.iter();
-            !pod.is_complete() && !present.any(|it| Some(&it.configuration) == configuration)
+            !pod.is_complete()
+                && !present.any(|it| Some(it.configuration.as_str()) == configuration)
         };
         services.is_drained &= !pods.iter().any(is_old);
         Ok(services)
@@ -175,7 +177,7 @@ impl SipController {
     ) -> Result<Arc<V>, Error>
     where
         K: Resource<DynamicType = ()> + Serialize,
-        V: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
+        V: Resource<DynamicType = ()> + Labelled + Serialize + DeserializeOwned,
     {
         let (key, writer) = (ObjectKey::of(desired), self.scope.writer());
         let present = match cache.get(&key) {
@@ -270,15 +272,16 @@ fn not_running(pod: &PodView) -> Option<String> {
     let mut waiting = waiting.filter(|it| it.reason.as_deref() != Some("ContainerCreating"));
     let mut conditions = status.conditions.iter();
     let (reason, message) = match waiting.next() {
-        Some(waiting) => (&waiting.reason, &waiting.message),
+        Some(waiting) => (waiting.reason.as_deref(), waiting.message.as_deref()),
         None => {
-            let unscheduled =
-                |it: &&PodConditionView| it.type_ == "PodScheduled" && it.status == "False";
+            let unscheduled = |it: &&PodConditionView| {
+                it.type_ == PodConditionType::PodScheduled && it.status == PodConditionStatus::False
+            };
             let condition = conditions.find(unscheduled)?;
-            (&condition.reason, &condition.message)
+            (condition.reason.as_deref(), condition.message.as_deref())
         }
     };
-    let [reason, message] = [reason, message].map(|text| text.as_deref().unwrap_or_default());
+    let [reason, message] = [reason, message].map(Option::unwrap_or_default);
     Some(format!("pod {}: {reason}: {message}", pod.name_any()))
 }
 
@@ -298,8 +301,8 @@ fn as_value(object: &impl Serialize) -> Value {
 }
 
 /// Whether the object was created for the cluster, or for a previous one with its name.
-fn is_labelled_for(child: &impl Resource, cluster: &SIPCluster) -> bool {
-    child.labels().get(LABEL_CLUSTER_NAME) == cluster.metadata.name.as_ref()
+fn is_labelled_for(child: &impl Labelled, cluster: &SIPCluster) -> bool {
+    child.label(LABEL_CLUSTER_NAME) == cluster.metadata.name.as_deref()
 }
 
 /// A number in the object. Kubernetes leaves zeros out.

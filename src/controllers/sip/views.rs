@@ -1,7 +1,7 @@
 //! Projections of the objects that the controller reads.
 
 use crate::api::metal3::{BareMetalHost, BareMetalHostSpec, BareMetalHostStatus};
-use crate::k8s::store::trim::{key_and_versions, metadata};
+use crate::k8s::store::trim::{Labelled, key_and_versions, metadata};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
@@ -190,6 +190,12 @@ macro_rules! child {
             pub metadata: ObjectMeta,
             #[serde(flatten)]
             pub fields: Fields,
+        }
+
+        impl Labelled for $view {
+            fn label(&self, name: &str) -> Option<&str> {
+                Some(self.metadata.labels.as_ref()?.get(name)?.as_str())
+            }
         }
 
         // Without the fields, which are confidential in a Secret.

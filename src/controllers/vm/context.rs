@@ -11,6 +11,7 @@ use crate::k8s::registry::Registry;
 use crate::k8s::scope::Scope;
 use crate::k8s::store::children::Cache;
 use crate::k8s::store::primary::PrimaryStore;
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::undecodable::Undecodable;
 use crate::k8s::views::{ClaimView, PodView, SecretView, ServiceView};
 use crate::settings::Settings;
@@ -81,7 +82,7 @@ fn sibling<K: Resource>(object: &K, name: &str) -> ObjectKey {
 }
 
 /// The VM that the object's label names.
-fn labelled_vm<K: Resource>(object: &K) -> Option<ObjectKey> {
+fn labelled_vm<K: Resource + Labelled>(object: &K) -> Option<ObjectKey> {
     Some(sibling(object, &vm_of(object)?))
 }
 

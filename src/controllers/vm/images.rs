@@ -4,9 +4,9 @@
 use crate::api::VirtualMachine;
 use crate::api::runner::fetch::{Progress, file_name, is_url, key, pod_name};
 use crate::api::vm::{Disk, names};
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::views::PodView;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -134,11 +134,7 @@ pub struct ObservedDownload {
 /// Whether a pod is a download pod.
 #[must_use]
 pub fn is_download_pod(pod: &PodView) -> bool {
-    let is = |label, value| {
-        pod.labels()
-            .get(label)
-            .is_some_and(|present| present == value)
-    };
+    let is = |label, value| pod.label(label) == Some(value);
     is(names::LABEL_COMPONENT, names::APP_FETCH) && is(names::LABEL_MANAGED_BY, names::MANAGED_BY)
 }
 

@@ -60,7 +60,7 @@ pub fn due(observed: &Observed) -> Option<DueImport<'_>> {
 
 /// The source, unless only a newer operator knows its kind.
 fn known_source(disk: &Disk) -> Option<&DiskSource> {
-    let source = disk.source.as_ref();
+    let source = disk.source.as_deref();
     source.filter(|it| it.http.is_some() || it.pvc.is_some() || it.upload.is_some())
 }
 

@@ -5,18 +5,14 @@ use crate::api::vm::names;
 use crate::controllers::vm::views::{owner_of, vm_of};
 use crate::k8s::error::Error;
 use crate::k8s::ownership;
+use crate::k8s::store::trim::Labelled;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 
 /// The owner of the object by its owner references and labels, in the words of messages. None if it is unknown or the VM `except`.
 #[must_use]
-pub fn owner<K: Resource>(object: &K, except: &str) -> Option<String> {
-    let is = |label: &str, value: &str| {
-        object
-            .labels()
-            .get(label)
-            .is_some_and(|present| present == value)
-    };
+pub fn owner<K: Resource + Labelled>(object: &K, except: &str) -> Option<String> {
+    let is = |label: &str, value: &str| object.label(label) == Some(value);
     let is_fetch =
         is(names::LABEL_NAME, names::APP_FETCH) && is(names::LABEL_MANAGED_BY, names::MANAGED_BY);
     if is(names::LABEL_NAME, names::OPERATOR_APP) || is_fetch {
@@ -36,7 +32,7 @@ pub fn owner<K: Resource>(object: &K, except: &str) -> Option<String> {
 /// The program or VM that uses the object, in the words of messages. None for a child of the VM `except` or of its predecessor: only such
 /// an object may be deleted, because other programs can need it.
 #[must_use]
-pub fn user<K: Resource>(object: &K, except: &str) -> Option<String> {
+pub fn user<K: Resource + Labelled>(object: &K, except: &str) -> Option<String> {
     let is_vm = |owner: &OwnerReference| owner.kind == VirtualMachine::kind(&());
     let is_child = owner_of(object).is_some() || object.owner_references().iter().any(is_vm);
     owner(object, except).or_else(|| (!is_child).then(|| "another program".to_owned()))
@@ -70,17 +66,15 @@ pub fn next_step(owner: Option<&str>, kind: &str, name: &str) -> String {
 
 /// Whether the object has the labels of a child of this VM, or of a previous VM with the same name.
 #[must_use]
-pub fn is_labelled_for<K: Resource>(object: &K, vm: &VirtualMachine) -> bool {
-    let labels = object.meta().labels.as_ref();
-    let app = labels.and_then(|labels| labels.get(names::LABEL_NAME));
-    app.is_some_and(|app| app == names::APP_NAME) && vm_of(object) == vm.metadata.name
+pub fn is_labelled_for(object: &impl Labelled, vm: &VirtualMachine) -> bool {
+    object.label(names::LABEL_NAME) == Some(names::APP_NAME) && vm_of(object) == vm.metadata.name
 }
 
 /// Checks that the VM may use and write the object, see [`ownership::check_owner`].
 ///
 /// # Errors
 /// If another object or a previous VM with the same name owns it.
-pub fn check_owner<K: Resource>(
+pub fn check_owner<K: Resource + Labelled>(
     kind: &'static str,
     object: &K,
     is_own: bool,

@@ -1,6 +1,7 @@
 //! The newest known state of objects.
 
 pub mod children;
+pub mod packed_map;
 pub mod primary;
 pub mod trim;
 

@@ -1,9 +1,11 @@
 //! Decodes metadata without managed fields. Managed fields are half of the bytes that an API server sends, no
 //! controller reads them, and as values they need hundreds of small allocations for each object.
 
+use crate::k8s::store::packed_map::PackedMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -99,6 +101,73 @@ pub fn key_and_versions<'de, D: Deserializer<'de>>(
         ..ObjectMeta::default()
     })
 }
+
+/// The metadata of a stored child, without what [`metadata`] leaves out. Its labels and annotations are packed, so
+/// `kube::ResourceExt` finds none: [`packed_texts`] gives the views methods with the same names.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct ChildMetadata {
+    object: ObjectMeta,
+    pub labels: PackedMap,
+    pub annotations: PackedMap,
+}
+
+impl Deref for ChildMetadata {
+    type Target = ObjectMeta;
+
+    fn deref(&self) -> &ObjectMeta {
+        &self.object
+    }
+}
+
+impl DerefMut for ChildMetadata {
+    fn deref_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.object
+    }
+}
+
+impl<'de> Deserialize<'de> for ChildMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut object = metadata(deserializer)?;
+        let packed = |entries: Option<BTreeMap<_, _>>| entries.into_iter().flatten().collect();
+        Ok(Self {
+            labels: packed(object.labels.take()),
+            annotations: packed(object.annotations.take()),
+            object,
+        })
+    }
+}
+
+/// An object with labels, however they are stored.
+pub trait Labelled {
+    /// The value of the label.
+    fn label(&self, name: &str) -> Option<&str>;
+}
+
+/// Methods `labels` and `annotations` for views with [`ChildMetadata`], in the place of those of `kube::ResourceExt`.
+macro_rules! packed_texts {
+    ($($view:ty),+) => { $(
+        #[allow(missing_docs)]
+        impl $view {
+            #[must_use]
+            pub fn labels(&self) -> &$crate::k8s::store::packed_map::PackedMap {
+                &self.metadata.labels
+            }
+
+            #[must_use]
+            pub fn annotations(&self) -> &$crate::k8s::store::packed_map::PackedMap {
+                &self.metadata.annotations
+            }
+        }
+
+        impl $crate::k8s::store::trim::Labelled for $view {
+            fn label(&self, name: &str) -> Option<&str> {
+                self.metadata.labels.get(name)
+            }
+        }
+    )+ };
+}
+pub(crate) use packed_texts;
 
 #[cfg(test)]
 mod tests {

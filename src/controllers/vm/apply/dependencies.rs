@@ -10,6 +10,8 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{OPERATOR, check_owner, is_labelled_for};
 use crate::controllers::vm::views::{ConfigMapView, config_digest, logging_digest};
 use crate::k8s::error::Error;
+use crate::k8s::store::packed_map::Texts;
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::views::SecretView;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::ResourceExt;
@@ -185,8 +187,8 @@ fn patch(present: &ConfigMapView, desired: &ConfigMap) -> Patch<Value> {
     }))
 }
 
-fn instance_id(annotations: &BTreeMap<String, String>) -> Option<&String> {
-    annotations.get(names::ANNOTATION_INSTANCE_ID)
+fn instance_id(annotations: &impl Texts) -> Option<&str> {
+    annotations.text(names::ANNOTATION_INSTANCE_ID)
 }
 
 fn is_up_to_date(present: &ConfigMapView, desired: &ConfigMap) -> bool {
@@ -197,7 +199,7 @@ fn is_up_to_date(present: &ConfigMapView, desired: &ConfigMap) -> bool {
         && instance_id(present.annotations()) == instance_id(desired.annotations())
         && labels
             .into_iter()
-            .all(|(key, value)| present.labels().get(key) == Some(value))
+            .all(|(name, value)| present.label(name) == Some(value))
         && owners
             .into_iter()
             .all(|owner| present.owner_references().contains(owner))

@@ -16,7 +16,7 @@ use crate::controllers::vm::plan::sizes;
 use crate::controllers::vm::pod::resources::{Amounts, recorded, with_removed};
 use crate::k8s::error::Error;
 use crate::k8s::rejection::RETRY_TEXT;
-use crate::k8s::views::{AmountsView, POD_RESIZE_PENDING, PodView};
+use crate::k8s::views::{AmountsView, PodConditionType, PodView};
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use kube::ResourceExt;
 use kube::api::Patch;
@@ -135,7 +135,7 @@ fn out_of_sync(reason: ConditionReason, message: String) -> DesiredCondition {
 
 /// The condition of a pod that does not have the desired resources after its resize was accepted.
 fn difference(desired: &ResourceRequirements, pod: &PodView) -> Option<DesiredCondition> {
-    if let Some(pending) = pod.condition(POD_RESIZE_PENDING) {
+    if let Some(pending) = pod.condition(PodConditionType::PodResizePending) {
         let details = pending
             .message
             .as_deref()

@@ -8,6 +8,8 @@ use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::ownership::{check_owner, is_labelled_for, next_step};
 use crate::k8s::error::Error;
 use crate::k8s::ownership::owns;
+use crate::k8s::store::packed_map::PackedMap;
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::views::ServiceView;
 use crate::k8s::writer::only_uid;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -112,18 +114,16 @@ async fn delete(present: &ServiceView, ctx: &VmController) -> Result<(), Error> 
 
 /// Whether this operator or the Java VM-Operator has created the Service for this VM.
 fn is_own(view: &ServiceView, observed: &Observed) -> bool {
-    let is_labelled = view
-        .labels()
-        .get(names::LABEL_MANAGED_BY)
-        .is_some_and(|by| by == names::MANAGED_BY)
+    let is_labelled = view.label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
         && is_labelled_for(view, &observed.vm);
     is_labelled || owns(&*observed.vm, view)
 }
 
 fn is_up_to_date(present: &ServiceView, desired: &Service) -> bool {
-    let has = |present: &BTreeMap<String, String>, desired: &BTreeMap<String, String>| {
+    let has = |present: &PackedMap, desired: &Option<BTreeMap<String, String>>| {
         desired
             .iter()
+            .flatten()
             .all(|(name, value)| present.get(name) == Some(value))
     };
     let Some(spec) = &desired.spec else {
@@ -138,8 +138,8 @@ fn is_up_to_date(present: &ServiceView, desired: &Service) -> bool {
         )
     };
     let ports = spec.ports.iter().flatten().map(port);
-    has(present.labels(), desired.labels())
-        && has(present.annotations(), desired.annotations())
+    has(present.labels(), &desired.metadata.labels)
+        && has(present.annotations(), &desired.metadata.annotations)
         && desired
             .owner_references()
             .iter()
@@ -155,7 +155,7 @@ fn patch(present: &ServiceView, desired: &Service) -> Value {
     let applied: Value = applied
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
-    let merged = |kind: &str, desired: &BTreeMap<String, String>| -> Map<String, Value> {
+    let merged = |kind: &str, desired: &Option<BTreeMap<String, String>>| -> Map<String, Value> {
         let names = applied
             .get(kind)
             .and_then(Value::as_array)
@@ -167,6 +167,7 @@ fn patch(present: &ServiceView, desired: &Service) -> Value {
             .chain(
                 desired
                     .iter()
+                    .flatten()
                     .map(|(name, value)| (name.clone(), json!(value))),
             )
             .collect()
@@ -193,8 +194,8 @@ fn patch(present: &ServiceView, desired: &Service) -> Value {
     json!({
         "metadata": {
             "uid": present.uid(),
-            "labels": merged("labels", desired.labels()),
-            "annotations": merged("annotations", desired.annotations()),
+            "labels": merged("labels", &desired.metadata.labels),
+            "annotations": merged("annotations", &desired.metadata.annotations),
             "ownerReferences": owners,
         },
         "spec": {

@@ -6,6 +6,7 @@ mod table;
 use crate::api::VirtualMachine;
 use crate::controllers::vm::decide::*;
 use crate::controllers::vm::fixtures::{alone, ended, now, pod, seen_running, vm, with_pod};
+use crate::k8s::store::packed_map::PackedMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -232,10 +233,7 @@ fn pod_that_never_ran_is_deleted_if_its_template_changes() {
     ];
     for (status, goes) in cases {
         let mut pod = pod(status.clone());
-        pod.annotations_mut().insert(
-            names::ANNOTATION_TEMPLATE_HASH.to_owned(),
-            "before".to_owned(),
-        );
+        pod.metadata.annotations = hash_before();
         let observed = with_pod(running(), pod.clone());
         let decided = |template_hash: Option<&str>| {
             decide(&observed, true).unless_outdated(&observed, || template_hash.map(str::to_owned))
@@ -263,7 +261,7 @@ fn pod_that_never_ran_is_deleted_if_its_template_changes() {
             "{status}"
         );
         // Pods of the Java VM-Operator have no hash.
-        pod.annotations_mut().clear();
+        pod.metadata.annotations = PackedMap::default();
         let observed = with_pod(running(), pod);
         assert_eq!(
             decide(&observed, true).unless_outdated(&observed, || Some("now".to_owned())),
@@ -272,14 +270,16 @@ fn pod_that_never_ran_is_deleted_if_its_template_changes() {
     }
 }
 
+fn hash_before() -> PackedMap {
+    let name = names::ANNOTATION_TEMPLATE_HASH.to_owned();
+    [(name, "before".to_owned())].into_iter().collect()
+}
+
 #[test]
 fn template_hash_is_computed_only_for_a_replaceable_pod() {
     let with_hash = |status: Value| {
         let mut pod = pod(status);
-        pod.annotations_mut().insert(
-            names::ANNOTATION_TEMPLATE_HASH.to_owned(),
-            "before".to_owned(),
-        );
+        pod.metadata.annotations = hash_before();
         pod
     };
     let calls = |observed: &Observed| {

@@ -8,7 +8,7 @@ use crate::api::vm::conditions::ReadyReason as Reason;
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::diagnose::EXPLAIN_DELAY;
 use crate::controllers::vm::observe::{Observed, since};
-use crate::k8s::views::PodView;
+use crate::k8s::views::{PodConditionStatus, PodConditionType, PodView};
 
 /// The blocking condition of a pod that does not stop, or of a pod on a node that does not answer.
 pub(super) fn explain(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
@@ -76,7 +76,9 @@ pub(super) fn node_problem(observed: &Observed, pod: &PodView, consequence: &str
 /// reason. A kubelet always sets a reason.
 fn is_on_lost_node(pod: &PodView) -> bool {
     let lost = pod.status.conditions.iter().any(|c| {
-        c.type_ == "Ready" && c.status != "True" && c.reason.as_deref().is_none_or(str::is_empty)
+        c.type_ == PodConditionType::Ready
+            && c.status != PodConditionStatus::True
+            && c.reason.as_deref().is_none_or(str::is_empty)
     });
     let unknown = pod.status.phase == "Unknown" || pod.status.reason.as_deref() == Some("NodeLost");
     unknown || (lost && pod.status.phase == "Running" && !pod.has_ended())
@@ -86,7 +88,6 @@ fn is_on_lost_node(pod: &PodView) -> bool {
 fn was_evicted_from_lost_node(pod: &PodView) -> bool {
     let by_taint =
         |reason: Option<&str>| matches!(reason, Some("DeletionByTaintManager" | "DeletionByPodGC"));
-    pod.status.conditions.iter().any(|c| {
-        c.type_ == "DisruptionTarget" && c.status == "True" && by_taint(c.reason.as_deref())
-    })
+    let evicted = pod.condition(PodConditionType::DisruptionTarget);
+    evicted.is_some_and(|it| by_taint(it.reason.as_deref()))
 }

@@ -6,7 +6,7 @@ use crate::api::vm::conditions::{self, CD_DRIVE_PREFIX, ConditionReason, ReadyRe
 use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::images::{boot_image, is_remote};
 use crate::controllers::vm::observe::{Observed, since};
-use crate::k8s::views::{POD_RESIZE_PENDING, PodView};
+use crate::k8s::views::{PodConditionType, PodView};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ const RESIZE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The node does not have the CPUs or the memory for the resize of the pod.
 fn resize_is_pending(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
-    let pending = pod.condition(POD_RESIZE_PENDING)?;
+    let pending = pod.condition(PodConditionType::PodResizePending)?;
     if since(pending.last_transition_time.as_ref()?.0, observed.now) < RESIZE_TIMEOUT {
         return None;
     }
@@ -88,7 +88,7 @@ fn resize_is_pending(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
 
 /// The time until a pending resize of the pod is reported.
 pub(super) fn resize_recheck(pod: &PodView, now: Timestamp) -> Option<Duration> {
-    let pending = pod.condition(POD_RESIZE_PENDING)?;
+    let pending = pod.condition(PodConditionType::PodResizePending)?;
     let waited = since(pending.last_transition_time.as_ref()?.0, now);
     Some(RESIZE_TIMEOUT.saturating_sub(waited)).filter(|left| !left.is_zero())
 }

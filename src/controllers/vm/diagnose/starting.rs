@@ -7,7 +7,9 @@ use crate::api::vm::diagnosis::Diagnosis;
 use crate::controllers::vm::diagnose::{EXPLAIN_DELAY, SILENCE_TIMEOUT, ending, scheduling};
 use crate::controllers::vm::observe::{Observed, since};
 use crate::controllers::vm::views::Warning;
-use crate::k8s::views::{ClaimView, PodConditionView, PodView};
+use crate::k8s::views::{
+    ClaimView, PodConditionStatus, PodConditionType, PodConditionView, PodView,
+};
 use k8s_openapi::jiff::Timestamp;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ fn scheduled(pod: &PodView) -> Option<&PodConditionView> {
     pod.status
         .conditions
         .iter()
-        .find(|c| is_pending && c.type_ == "PodScheduled")
+        .find(|c| is_pending && c.type_ == PodConditionType::PodScheduled)
 }
 
 /// The time since which the pod waits.
@@ -87,7 +89,7 @@ pub(super) fn runner_silent_since(observed: &Observed, pod: &PodView) -> Option<
     {
         return None;
     }
-    let ready = pod.condition("Ready").and_then(time)?;
+    let ready = pod.condition(PodConditionType::Ready).and_then(time)?;
     Some(running.map_or(ready, |running| ready.max(running.last_transition_time.0)))
 }
 
@@ -151,7 +153,8 @@ fn waiting_container(pod: &PodView) -> Option<Diagnosis> {
 
 /// The scheduler's message about a pod without a node.
 fn unschedulable(pod: &PodView) -> Option<&str> {
-    let condition = scheduled(pod).filter(|condition| condition.status == "False")?;
+    let condition =
+        scheduled(pod).filter(|condition| condition.status == PodConditionStatus::False)?;
     Some(
         condition
             .message
@@ -175,7 +178,9 @@ const BEFORE_CONTAINERS: [&str; 4] = [
 /// The pod has a node, and there is a warning about it.
 fn warned(observed: &Observed, pod: &PodView) -> Option<Diagnosis> {
     let Warning { reason, note } = observed.warnings.get(pod.metadata.uid.as_ref()?)?;
-    if pod.condition("PodReadyToStartContainers").is_some()
+    if pod
+        .condition(PodConditionType::PodReadyToStartContainers)
+        .is_some()
         && BEFORE_CONTAINERS.contains(&reason.as_str())
     {
         return None;

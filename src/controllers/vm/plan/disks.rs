@@ -10,9 +10,9 @@ use crate::controllers::vm::import;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::outdated_claims::is_replaceable;
 use crate::controllers::vm::plan::{OutdatedClaim, invalid, name_of_other_vm};
+use crate::k8s::store::packed_map::PackedMap;
 use crate::k8s::views::ClaimView;
 use crate::settings::VolumeMode;
-use kube::ResourceExt;
 use std::collections::BTreeMap;
 
 /// A disk with a PVC.
@@ -285,8 +285,7 @@ fn changed_metadata(
     let none = ClaimMetadata::default();
     let template = template.unwrap_or(&none);
     let own = names::labels("");
-    let missing = |desired: &Option<BTreeMap<String, String>>,
-                   present: &BTreeMap<String, String>| {
+    let missing = |desired: &Option<BTreeMap<String, String>>, present: &PackedMap| {
         let mut missing = desired.clone().unwrap_or_default();
         missing.retain(|name, value| present.get(name) != Some(value) && !own.contains_key(name));
         missing

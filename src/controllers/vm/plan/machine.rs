@@ -11,7 +11,6 @@ use crate::controllers::vm::plan::{Plan, invalid};
 use crate::controllers::vm::pod::resources::recorded;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use crate::api::vm::diagnosis::Diagnosis;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::plan::{DiskPlan, Plan};
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::views::ClaimView;
 use crate::settings;
 use kube::ResourceExt;
@@ -113,7 +114,7 @@ fn compare(
 
 /// Whether the operator has created the PVC, and it has no volume yet. Users configure their own PVCs as they like.
 pub(super) fn is_replaceable(claim: &ClaimView) -> bool {
-    let label = |name| claim.labels().get(name).map(String::as_str);
+    let label = |name| claim.label(name);
     let by_operator = label(names::LABEL_MANAGED_BY) == Some(names::MANAGED_BY)
         || label(names::LABEL_NAME) == Some(names::MANAGED_BY);
     by_operator && claim.status.phase == "Pending"

@@ -97,7 +97,7 @@ impl Placement {
                 .node_selector
                 .clone()
                 .or_else(|| defaults.node_selector.clone()),
-            affinity: spec.affinity.clone(),
+            affinity: spec.affinity.as_deref().cloned(),
             tolerations: spec
                 .tolerations
                 .clone()

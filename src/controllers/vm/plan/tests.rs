@@ -232,9 +232,10 @@ fn user_annotations_cannot_override_operator_annotations() {
         &plan(&alone(vm), &settings::Reconciler::default()).unwrap(),
     )
     .pod;
-    assert_eq!(pod.labels()[names::LABEL_INSTANCE], "vm");
+    let labels = pod.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels[names::LABEL_INSTANCE], "vm");
     assert_eq!(
-        (&pod.labels()["mine"], &pod.annotations()["mine"]),
+        (&labels["mine"], &pod.annotations()["mine"]),
         (&"4".to_owned(), &"3".to_owned())
     );
     assert!(

@@ -13,7 +13,6 @@ use crate::api::vm::conditions;
 use crate::api::vm::names;
 use crate::controllers::vm::observe::{Observed, since};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

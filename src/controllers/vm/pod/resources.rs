@@ -1,6 +1,7 @@
 //! (pure) Requests and limits of a pod, as they were requested last. The API server adds and changes them in a running pod. It removes none.
 
 use crate::api::vm::names;
+use crate::k8s::store::packed_map::Texts;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -61,6 +62,6 @@ pub fn removed(desired: &Pod, pod: &PodView) -> Vec<String> {
 
 /// The requests and limits in a pod's annotation. Pods of the Java VM-Operator have none.
 #[must_use]
-pub fn recorded(annotations: &BTreeMap<String, String>) -> Option<ResourceRequirements> {
-    serde_json::from_str(annotations.get(names::ANNOTATION_RESOURCES)?).ok()
+pub fn recorded(annotations: &impl Texts) -> Option<ResourceRequirements> {
+    serde_json::from_str(annotations.text(names::ANNOTATION_RESOURCES)?).ok()
 }

@@ -7,6 +7,7 @@ use crate::api::vm::conditions::{self, ConditionReason, DesiredCondition};
 use crate::api::vm::{State, names};
 use crate::controllers::vm::observe::Observed;
 use crate::controllers::vm::pod::resources;
+use crate::k8s::store::packed_map::Texts;
 use crate::k8s::views::PodView;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -93,8 +94,8 @@ pub fn required(desired: &Pod, shutdown_period: i64, pod: &PodView) -> Option<De
     })
 }
 
-fn started_with(annotations: &BTreeMap<String, String>) -> Option<BTreeMap<String, String>> {
-    serde_json::from_str(annotations.get(names::ANNOTATION_STARTED_WITH)?).ok()
+fn started_with(annotations: &impl Texts) -> Option<BTreeMap<String, String>> {
+    serde_json::from_str(annotations.text(names::ANNOTATION_STARTED_WITH)?).ok()
 }
 
 #[cfg(test)]

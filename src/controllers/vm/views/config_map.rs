@@ -3,9 +3,8 @@
 use crate::api::logging;
 use crate::api::quantity::Bytes;
 use crate::api::vm::names;
-use crate::k8s::store::trim::metadata;
+use crate::k8s::store::trim::{ChildMetadata, packed_texts};
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use sha2::{Digest, Sha256};
@@ -16,12 +15,13 @@ use std::collections::BTreeMap;
 #[resource(inherit = ConfigMap)]
 #[allow(missing_docs)]
 pub struct ConfigMapView {
-    #[serde(deserialize_with = "metadata")]
-    pub metadata: ObjectMeta,
+    pub metadata: ChildMetadata,
     /// The keys that the operator writes.
     #[serde(default, rename = "data", deserialize_with = "config_of_data")]
     pub config: ConfigView,
 }
+
+packed_texts!(ConfigMapView);
 
 /// The runner's configuration.
 #[derive(Clone, Debug, Default)]

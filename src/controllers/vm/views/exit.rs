@@ -12,7 +12,7 @@
 //! | none of these | `PodFailed`: its container never ran |
 
 use crate::api::runner::outcome::{EndReason, Outcome};
-use crate::k8s::views::{PodView, TerminatedView};
+use crate::k8s::views::{PodConditionType, PodView, TerminatedView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -108,11 +108,7 @@ pub fn stopped_by_cluster(pod: &PodView) -> Option<(String, String)> {
         }
         None => {}
     }
-    let target = pod
-        .status
-        .conditions
-        .iter()
-        .find(|c| c.type_ == "DisruptionTarget" && c.status == "True")?;
+    let target = pod.condition(PodConditionType::DisruptionTarget)?;
     let reason = match target.reason.as_deref()? {
         "PreemptionByScheduler" => "Preempted",
         "DeletionByPodGC" => "NodeLost",
@@ -121,7 +117,7 @@ pub fn stopped_by_cluster(pod: &PodView) -> Option<(String, String)> {
     };
     Some((
         reason.to_owned(),
-        target.message.clone().unwrap_or_default(),
+        target.message.as_deref().unwrap_or_default().to_owned(),
     ))
 }
 

@@ -8,10 +8,10 @@ pub use config_map::{ConfigDigest, ConfigMapView, ConfigView, config_digest, log
 
 use crate::api::vm::{VirtualMachineStatus, names};
 use crate::api::{VirtualMachine, VirtualMachineSpec, VmReport, VmReportSpec, VmReportStatus};
-use crate::k8s::store::trim::{key_and_versions, metadata};
+use crate::k8s::store::trim::{Labelled, key_and_versions, metadata};
 use crate::k8s::views::{ContainerResourcesView, ContainerView, PodView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 
 impl PodView {
@@ -56,9 +56,7 @@ impl PodView {
     /// The PVC that an import pod fills. `None` if the pod runs the VM.
     #[must_use]
     pub fn import_claim(&self) -> Option<&str> {
-        self.annotations()
-            .get(names::ANNOTATION_IMPORTS)
-            .map(String::as_str)
+        self.annotations().get(names::ANNOTATION_IMPORTS)
     }
 
     /// Whether the VM's container has started, as far as the kubelet has reported. An import pod has no guest.
@@ -113,23 +111,18 @@ fn report_status<'de, D: Deserializer<'de>>(
 }
 
 /// The name in the label `app.kubernetes.io/instance`.
-pub fn vm_of<K: Resource>(object: &K) -> Option<String> {
-    object
-        .meta()
-        .labels
-        .as_ref()?
-        .get(names::LABEL_INSTANCE)
-        .cloned()
+pub fn vm_of(object: &impl Labelled) -> Option<String> {
+    object.label(names::LABEL_INSTANCE).map(str::to_owned)
 }
 
 /// The name of the VM to which an object belongs by its labels. Deployment tools also use the label of [`vm_of`].
-pub fn owner_of<K: Resource>(object: &K) -> Option<String> {
-    let name = object.meta().labels.as_ref()?.get(names::LABEL_NAME)?;
-    vm_of(object).filter(|_| [names::APP_NAME, names::LEGACY_APP_NAME].contains(&name.as_str()))
+pub fn owner_of(object: &impl Labelled) -> Option<String> {
+    let name = object.label(names::LABEL_NAME)?;
+    vm_of(object).filter(|_| [names::APP_NAME, names::LEGACY_APP_NAME].contains(&name))
 }
 
 /// The VM to which an object belongs by its labels, if that is another one than the VM with that name.
-pub fn other_owner_of<K: Resource>(object: &K, vm: &str) -> Option<String> {
+pub fn other_owner_of(object: &impl Labelled, vm: &str) -> Option<String> {
     owner_of(object).filter(|owner| owner != vm)
 }
 

@@ -19,16 +19,15 @@ fn importing(status: Value, imported: bool) -> Observed {
     let disk =
         json!({"volumeClaimTemplate": template, "source": {"http": {"url": "https://h/a.qcow2"}}});
     let mut pod = pod(status);
-    pod.metadata.annotations = Some(
-        [
-            (names::ANNOTATION_IMPORTS.to_owned(), CLAIM.to_owned()),
-            (
-                names::ANNOTATION_TEMPLATE_HASH.to_owned(),
-                "then".to_owned(),
-            ),
-        ]
-        .into(),
-    );
+    pod.metadata.annotations = [
+        (names::ANNOTATION_IMPORTS.to_owned(), CLAIM.to_owned()),
+        (
+            names::ANNOTATION_TEMPLATE_HASH.to_owned(),
+            "then".to_owned(),
+        ),
+    ]
+    .into_iter()
+    .collect();
     let present = json!({"metadata": {"name": CLAIM, "uid": "claim-uid"}});
     let recorded = RecordedVolume {
         volume: UsedVolume {

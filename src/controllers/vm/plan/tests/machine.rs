@@ -107,8 +107,8 @@ fn guest_grows_after_the_kubelet_has_allocated_the_memory() {
         let machine = json!({"state": "Running", "maximumRam": "8Gi", "currentRam": "5Gi"});
         let container = json!({"name": "vm", "resources": {"requests": {"memory": allocated}}});
         let mut pod = pod(json!({"phase": "Running", "containerStatuses": [container]}));
-        pod.annotations_mut()
-            .insert(annotation.to_owned(), "{}".to_owned());
+        let annotation = (annotation.to_owned(), "{}".to_owned());
+        pod.metadata.annotations = [annotation].into_iter().collect();
         let mut observed = with_pod(vm(machine), pod);
         let config = json!({"/Runner": {"vm": {"currentRam": "2 GiB"}}}).to_string();
         let config_map = json!({"metadata": {}, "data": {"config.yaml": config}});
