@@ -6,6 +6,7 @@ use crate::controllers::peerpod::decide::InstanceState;
 use crate::controllers::peerpod::facts::Owner;
 use crate::k8s::cluster::Cluster;
 use crate::k8s::error::Error;
+use crate::k8s::store::trim::Labelled;
 use crate::k8s::writer::{Writer, only_uid};
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
@@ -38,13 +39,10 @@ fn proof(
 ) -> InstanceState {
     let pod = format!("{}/{}/{}", owner.namespace, owner.name, owner.uid);
     let (cluster, of) = (
-        vm.metadata
-            .labels
-            .as_ref()
-            .and_then(|it| it.get(names::LABEL_CLUSTER)),
+        vm.metadata.label(names::LABEL_CLUSTER),
         vm.annotations().get(names::ANNOTATION_POD),
     );
-    if cluster.is_some_and(|it| it == cluster_uid) && of == Some(&pod) {
+    if cluster == Some(cluster_uid) && of == Some(&pod) {
         let is_ending = vm.metadata.deletion_timestamp.is_some();
         return InstanceState::Ours { is_ending };
     }

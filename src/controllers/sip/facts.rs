@@ -10,6 +10,7 @@ use crate::api::sip::names::{
 };
 use crate::api::sip::{JumpHost, NodeSet, READY, Service};
 use crate::controllers::sip::views::{Credentials, HostView, Networks};
+use crate::k8s::store::trim::Labelled;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
@@ -121,8 +122,7 @@ impl<'a> Host<'a> {
     }
 
     fn label(&self, name: &str) -> Option<&'a str> {
-        let labels = self.view.metadata.labels.as_ref()?;
-        labels.get(name).map(String::as_str)
+        self.view.metadata.label(name)
     }
 
     /// Whether its labels match the role's selector.

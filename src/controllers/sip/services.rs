@@ -246,10 +246,9 @@ impl SipController {
         }
         let name = &service.name;
         let pods = self.pods.group(&ObjectKey::of(cluster));
-        let of_service = pods.iter().filter(|pod| {
-            let instance = pod.labels().get("app.kubernetes.io/instance");
-            instance == Some(name)
-        });
+        let of_service = pods
+            .iter()
+            .filter(|pod| pod.label("app.kubernetes.io/instance") == Some(name));
         let cause = of_service
             .filter_map(|pod| not_running(pod))
             .next()

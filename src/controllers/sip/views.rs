@@ -194,7 +194,7 @@ macro_rules! child {
 
         impl Labelled for $view {
             fn label(&self, name: &str) -> Option<&str> {
-                Some(self.metadata.labels.as_ref()?.get(name)?.as_str())
+                self.metadata.label(name)
             }
         }
 

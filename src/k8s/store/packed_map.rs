@@ -26,7 +26,7 @@ impl PackedMap {
     }
 
     /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+    fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut texts = self.0.as_deref().unwrap_or_default().split_terminator(END);
         std::iter::from_fn(move || texts.next().zip(texts.next()))
     }

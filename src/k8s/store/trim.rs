@@ -1,7 +1,7 @@
 //! Decodes metadata without managed fields. Managed fields are half of the bytes that an API server sends, no
 //! controller reads them, and as values they need hundreds of small allocations for each object.
 
-use crate::k8s::store::packed_map::PackedMap;
+use crate::k8s::store::packed_map::{PackedMap, Texts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -142,6 +142,12 @@ impl<'de> Deserialize<'de> for ChildMetadata {
 pub trait Labelled {
     /// The value of the label.
     fn label(&self, name: &str) -> Option<&str>;
+}
+
+impl Labelled for ObjectMeta {
+    fn label(&self, name: &str) -> Option<&str> {
+        self.labels.as_ref()?.text(name)
+    }
 }
 
 /// Methods `labels` and `annotations` for views with [`ChildMetadata`], in the place of those of `kube::ResourceExt`.
